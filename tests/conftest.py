@@ -1,0 +1,11 @@
+"""Settings that hold for every test."""
+
+import torch
+from hypothesis import settings
+
+# Tests run side by side: one thread each. It also keeps sums in one order.
+torch.set_num_threads(1)
+
+# The same examples on every run, and no test that fails because the machine was busy.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.load_profile("ci")
