@@ -1,0 +1,109 @@
+"""What data must satisfy before anything trains on it.
+
+Every check is one reduction over the packed tensor; the guilty client is looked for only when one fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from descant.data.errors import DataError
+from descant.data.part import Part
+
+
+def check_parts(parts: Mapping[str, Part], clients: Sequence[str], classes: int | None) -> int | None:
+    """Refuse parts ("train" among them) that cannot be trained on; return the number of classes.
+
+    Integer targets are labels in [0, classes), and `classes` is inferred as the largest label + 1 where it
+    is None.  Floating targets are a regression, which has no classes.
+    """
+    check_names(clients)
+    _check_clients(parts, clients)
+    train = parts["train"]
+    for part, rows in parts.items():
+        _check_alike(part, rows, train)
+    if train.targets.is_floating_point():
+        if classes is not None:
+            raise DataError(
+                f"classes={classes} but the targets are {train.targets.dtype}, not integer labels: "
+                "cast them to int64, or leave classes out for a regression"
+            )
+    elif train.targets.dtype != torch.int64:
+        raise DataError(f"targets are {train.targets.dtype}: cast labels to int64")
+    for part, rows in parts.items():
+        for field, values in (("inputs", rows.inputs), ("targets", rows.targets)):
+            _check_finite(part, field, values, rows, clients)
+    if train.targets.is_floating_point():
+        return None
+    if classes is None:
+        classes = 1 + max(int(rows.targets.max()) for rows in parts.values() if rows.targets.numel())
+    for part, rows in parts.items():
+        _check_labels(part, rows, clients, classes)
+    return classes
+
+
+def check_names(clients: Sequence[str]) -> None:
+    """Refuse names that do not tell the clients apart."""
+    if len(clients) == 0:
+        raise DataError("there are no clients: give at least one")
+    for name in clients:
+        if not isinstance(name, str):
+            raise DataError(f"client names must be strings, and {name!r} is not")
+    if len(set(clients)) < len(clients):
+        twice = Counter(clients).most_common(1)[0][0]
+        raise DataError("the name is given to two clients: name each client once", client=twice)
+
+
+def _check_clients(parts: Mapping[str, Part], clients: Sequence[str]) -> None:
+    for part, rows in parts.items():
+        if len(rows) != len(clients):
+            raise DataError(f"the {part} part has {len(rows)} clients, and {len(clients)} names were given")
+    empty = parts["train"].sizes == 0
+    if bool(empty.any()):
+        culprit = clients[int(empty.nonzero()[0])]
+        raise DataError("no training examples: give it at least one, or leave it out", client=culprit)
+
+
+def _check_alike(part: str, rows: Part, train: Part) -> None:
+    for field in ("inputs", "targets"):
+        values, reference = getattr(rows, field), getattr(train, field)
+        if values.dtype != reference.dtype or values.shape[1:] != reference.shape[1:]:
+            raise DataError(
+                f"{part} {field} are {values.dtype} of shape {tuple(values.shape[1:])}, and train {field} "
+                f"are {reference.dtype} of shape {tuple(reference.shape[1:])}: make them alike"
+            )
+
+
+def _check_finite(part: str, field: str, values: Tensor, rows: Part, clients: Sequence[str]) -> None:
+    # aminmax carries NaN through and, unlike isfinite, needs no copy of the data
+    if not values.is_floating_point() or values.numel() == 0 or _all_finite(torch.aminmax(values)):
+        return
+    _refuse(part, field, ~torch.isfinite(values), rows, clients, "NaN or infinity: repair or remove them")
+
+
+def _all_finite(extremes: tuple[Tensor, Tensor]) -> bool:
+    return all(bool(torch.isfinite(extreme)) for extreme in extremes)
+
+
+def _check_labels(part: str, rows: Part, clients: Sequence[str], classes: int) -> None:
+    labels = rows.targets
+    if labels.numel() == 0:
+        return
+    low, high = torch.aminmax(labels)
+    if int(low) < 0 or int(high) >= classes:
+        outside = (labels < 0) | (labels >= classes)
+        problem = f"label {int(labels[outside][0])} outside [0, {classes}): number the labels from 0"
+        _refuse(part, "targets", outside, rows, clients, problem + ", or raise classes")
+
+
+def _refuse(part: str, field: str, bad: Tensor, rows: Part, clients: Sequence[str], problem: str) -> None:
+    """Raise the error of the first client that owns a bad value; bad is boolean, shaped like the field."""
+    examples = bad.reshape(len(bad), -1).any(dim=1)  # [M]
+    k = int(rows.owners[examples][0])
+    start, stop = int(rows.offsets[k]), int(rows.offsets[k + 1])
+    count = int(examples[start:stop].sum())
+    raise DataError(f"{count} of {stop - start} {part} {field} hold {problem}", client=clients[k])

@@ -1,0 +1,168 @@
+"""FederatedData: who holds which examples, and the ways to make it from what a user has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from descant.data.arrays import PARTS, Client, parts_of
+from descant.data.assignment import Assignment, assigned
+from descant.data.checks import check_parts
+from descant.data.errors import DataError
+from descant.data.folder import client_files, read_client
+from descant.data.part import Part
+from descant.data.splits import split
+from descant.errors import SettingError, unknown
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """The examples of N clients, checked: every client trains on at least one example, no value is NaN or
+    infinite, and labels lie in [0, classes).  Valid and test may be empty for some clients, or for all.
+
+    >>> import numpy as np
+    >>> x, y = np.eye(10, dtype=np.float32), np.arange(10) % 2
+    >>> data = FederatedData.from_arrays({"ann": (x, y), "bob": (x, 1 - y)})
+    >>> data.clients, data.classes, data.train.sizes.tolist(), data.test.sizes.tolist()
+    (('ann', 'bob'), 2, [7, 7], [2, 2])
+    """
+
+    train: Part
+    valid: Part
+    test: Part
+    classes: int | None = None  # inferred from integer targets (largest label + 1); None for a regression
+    name: str = "data"
+    clients: tuple[str, ...] = ()  # names; "0", "1", ... where none are given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made with, JSON-able
+
+    def __post_init__(self) -> None:
+        # frozen: these two fields are completed once, here
+        object.__setattr__(self, "clients", tuple(self.clients) or _numbered(len(self.train)))
+        parts = {name: self.part(name) for name in PARTS}
+        object.__setattr__(self, "classes", check_parts(parts, self.clients, self.classes))
+
+    def __len__(self) -> int:
+        """The number of clients."""
+        return len(self.clients)
+
+    def part(self, name: str) -> Part:
+        """The part called `name`: train, valid or test."""
+        if name not in PARTS:
+            raise unknown("part", name, PARTS)
+        part: Part = getattr(self, name)
+        return part
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.train.inputs.shape[1:])
+
+    def counts(self) -> Tensor:
+        """How many training labels of each class every client holds, [N, classes]."""
+        if self.classes is None:
+            raise DataError(f"data {self.name!r} is a regression: it has no labels to count")
+        targets = self.train.targets
+        owners = self.train.owners.repeat_interleave(targets[0].numel())  # targets may be sequences
+        cells = owners * self.classes + targets.flatten()
+        return cells.bincount(minlength=len(self) * self.classes).reshape(len(self), self.classes)
+
+    def to(
+        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> FederatedData:
+        """The data on `device`, floating inputs and targets in `dtype`; itself where nothing changes."""
+        if dtype is not None and not dtype.is_floating_point:
+            raise SettingError(f"dtype = {dtype}: it must be floating; integer inputs and labels keep theirs")
+        train, valid, test = (self.part(name).to(dtype, device) for name in PARTS)
+        if train is self.train and valid is self.valid and test is self.test:
+            return self
+        return replace(self, train=train, valid=valid, test=test)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        clients: Sequence[Client] | Mapping[str, Client],
+        *,
+        test: float = 0.2,
+        valid: float = 0.2,
+        seed: int = 0,
+        classes: int | None = None,
+        name: str = "arrays",
+    ) -> Self:
+        """Clients from arrays in memory, by name or numbered.
+
+        A client is a pair (inputs, targets), or a dict of such pairs called train, valid and test (the last
+        two may be missing or empty).  A pair is shuffled and split: the share `test` is set aside first,
+        then the share `valid` of what is left (see `split_sizes`).  Examples lie on the first axis; integer
+        targets are labels, floating ones a regression.
+        """
+        named = clients if isinstance(clients, Mapping) else _by_number(clients)
+        train, valid_part, test_part = parts_of(named, test=test, valid=valid, seed=seed)
+        settings = {"test": test, "valid": valid, "seed": seed, "classes": classes}
+        return cls(train, valid_part, test_part, classes, name, tuple(named), settings)
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: Path | str,
+        *,
+        test: float = 0.2,
+        valid: float = 0.2,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Self:
+        """Your own clients from a folder with one .npz file each.
+
+        A file holds the arrays `inputs` and `targets`, or `train_inputs`, `train_targets`, `valid_inputs`,
+        and so on; its stem names the client.  The rest is as in `from_arrays`.  Nothing is unpickled.
+        """
+        files = client_files(Path(folder))
+        clients = {name: read_client(name, file) for name, file in files.items()}
+        try:
+            data = cls.from_arrays(clients, test=test, valid=valid, seed=seed, classes=classes, name="folder")
+        except DataError as error:
+            if error.client is None:
+                raise
+            raise DataError(error.problem, client=error.client, file=files[error.client]) from error
+        return replace(data, settings={"folder": str(folder), **data.settings})
+
+    @classmethod
+    def from_datasets(
+        cls,
+        dataset: Dataset[Any],
+        assignment: Assignment,
+        *,
+        test: float = 0.2,
+        valid: float = 0.2,
+        seed: int = 0,
+        classes: int | None = None,
+    ) -> Self:
+        """Clients from a map-style torch data set of (input, target) pairs, read into memory once.
+
+        `assignment` says who holds what: a client id per example (-1: nobody), or for every client the list
+        of its examples' indices; no example belongs to two clients.  The split is that of `from_arrays`.
+        """
+        whole = assigned(dataset, assignment)
+        clients = _numbered(len(whole))
+        train, valid_part, test_part = split(whole, clients, test=test, valid=valid, seed=seed)
+        settings = {
+            "dataset": type(dataset).__name__,
+            "test": test,
+            "valid": valid,
+            "seed": seed,
+            "classes": classes,
+        }
+        return cls(train, valid_part, test_part, classes, "dataset", clients, settings)
+
+
+def _by_number(clients: Sequence[Client]) -> dict[str, Client]:
+    return dict(zip(_numbered(len(clients)), clients, strict=True))
+
+
+def _numbered(clients: int) -> tuple[str, ...]:
+    return tuple(str(k) for k in range(clients))

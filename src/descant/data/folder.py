@@ -1,0 +1,74 @@
+"""Clients from a folder of .npz files.  Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from descant.data.arrays import PARTS, Client, Pair
+from descant.data.errors import DataError
+
+_WHOLE = ("inputs", "targets")
+_BY_PART = tuple(f"{part}_{field}" for part in PARTS for field in _WHOLE)
+
+
+def client_files(folder: Path) -> dict[str, Path]:
+    """The .npz files of a folder by client name (the file's stem), numbers in counting order: 2 before 10."""
+    if not folder.is_dir():
+        raise DataError(f"folder {folder} does not exist: give a folder with one .npz file a client")
+    files = sorted(folder.glob("*.npz"), key=lambda file: (_counting_order(file.stem), file.stem))
+    if not files:
+        raise DataError(f"folder {folder} has no .npz file: write one a client with numpy.savez")
+    return {file.stem: file for file in files}
+
+
+def _counting_order(stem: str) -> list[str | int]:
+    pieces = re.split("([0-9]+)", stem)  # text, number, text, number, ...: always comparable
+    return [int(piece) if i % 2 else piece for i, piece in enumerate(pieces)]
+
+
+def read_client(name: str, file: Path) -> Client:
+    """The arrays of one client: `inputs` and `targets`, or `train_inputs`, `train_targets` and so on."""
+    arrays = _read(name, file)
+    try:
+        return _client_of(arrays)
+    except DataError as error:
+        raise DataError(error.problem, client=name, file=file) from error
+
+
+def _client_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Client:
+    for key in arrays:
+        if key not in _WHOLE and key not in _BY_PART:
+            raise DataError(f"unexpected key {key!r}: use {' and '.join(_WHOLE)}, or {', '.join(_BY_PART)}")
+    if not any(key in arrays for key in _WHOLE):
+        parts = [part for part in PARTS if part == "train" or any(key.startswith(part) for key in arrays)]
+        return {part: _pair(arrays, f"{part}_") for part in parts}
+    if len(arrays) > len(_WHOLE):
+        raise DataError("holds both a whole client and parts of it: keep one form")
+    return _pair(arrays, "")
+
+
+def _pair(arrays: Mapping[str, npt.NDArray[Any]], of: str) -> Pair:
+    inputs, targets = (f"{of}{field}" for field in _WHOLE)
+    for key in (inputs, targets):
+        if key not in arrays:
+            raise DataError(f"missing key {key!r}: write {inputs} and {targets}")
+    return arrays[inputs], arrays[targets]
+
+
+def _read(name: str, file: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        # opened here, because numpy leaves its own handle open on a damaged file
+        with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except Exception as error:  # a damaged archive fails in zipfile, zlib, struct or numpy, each with its own
+        if "Object arrays" in str(error):
+            problem = "holds pickled objects, which are never loaded: save plain numeric arrays"
+        else:
+            problem = f"cannot be read as .npz ({type(error).__name__}: {error}): write it again"
+        raise DataError(problem, client=name, file=file) from error

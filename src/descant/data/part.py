@@ -1,0 +1,66 @@
+"""One part (train, valid or test) of all clients, packed: examples in one tensor, clients as offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from descant.data.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Examples of all clients, one client after the other; client k owns rows offsets[k] : offsets[k + 1]."""
+
+    inputs: Tensor  # [M, ...]
+    targets: Tensor  # [M, ...]
+    offsets: Tensor  # [N + 1] int64
+
+    def __post_init__(self) -> None:
+        offsets = self.offsets
+        if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype != torch.int64:
+            raise DataError(
+                f"offsets must be an int64 vector of N + 1 rows, not {offsets.dtype} {[*offsets.shape]}"
+            )
+        if self.inputs.ndim == 0 or self.targets.ndim == 0:
+            raise DataError("inputs and targets must have the examples on their first axis")
+        examples = len(self.inputs)
+        if len(self.targets) != examples:
+            raise DataError(f"{examples} inputs but {len(self.targets)} targets: give one target an input")
+        if int(offsets[0]) != 0 or int(offsets[-1]) != examples or bool((offsets.diff() < 0).any()):
+            raise DataError(f"offsets must rise from 0 to the number of examples, {examples}")
+
+    def __len__(self) -> int:
+        """The number of clients."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """The number of examples of every client, [N]."""
+        return self.offsets.diff()
+
+    @property
+    def owners(self) -> Tensor:
+        """The client that owns each example, [M]."""
+        clients = torch.arange(len(self), device=self.offsets.device)
+        return clients.repeat_interleave(self.sizes)
+
+    def client(self, k: int) -> tuple[Tensor, Tensor]:
+        """The inputs and targets of client k, as views."""
+        if not 0 <= k < len(self):
+            raise IndexError(f"client {k} does not exist: there are {len(self)} clients, counted from 0")
+        start, stop = int(self.offsets[k]), int(self.offsets[k + 1])
+        return self.inputs[start:stop], self.targets[start:stop]
+
+    def to(self, dtype: torch.dtype | None, device: torch.device | str | None) -> Part:
+        """The part on `device`, floating tensors in `dtype`; itself where nothing changes."""
+
+        def move(values: Tensor) -> Tensor:
+            return values.to(device=device, dtype=dtype if values.is_floating_point() else None)
+
+        inputs, targets, offsets = move(self.inputs), move(self.targets), move(self.offsets)
+        if inputs is self.inputs and targets is self.targets and offsets is self.offsets:
+            return self
+        return Part(inputs, targets, offsets)

@@ -1,0 +1,84 @@
+"""Random draws by address.
+
+Every draw of a run has an address, such as (seed, role, round, client, step), and depends on nothing else:
+not on the order of the work, the number of processes, the device, or who else took part. `bits` hashes an
+address to 64 bits with the finaliser of splitmix64 (Steele, Lea and Flood, 2014), in int64 tensor operations,
+so that one call serves a whole cohort; the other functions turn those bits into what is wanted.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from operator import index
+
+import torch
+from torch import Tensor
+
+Word = int | str | Tensor
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+
+
+def _signed(word: int) -> int:
+    """The same 64 bits as the int64 that torch understands."""
+    word &= _MASK
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _mix_int(z: int) -> int:
+    for shift, factor in _FACTORS:
+        z = ((z ^ (z >> shift)) * factor) & _MASK
+    return z ^ (z >> 31)
+
+
+def _shift(z: Tensor, by: int) -> Tensor:
+    return (z >> by) & ((1 << (64 - by)) - 1)  # >> on int64 is arithmetic: clear the copies of the sign
+
+
+def _mix(z: Tensor) -> Tensor:
+    for shift, factor in _FACTORS:
+        z = (z ^ _shift(z, shift)) * _signed(factor)
+    return z ^ _shift(z, 31)
+
+
+def _number(word: int | str) -> int:
+    if isinstance(word, str):
+        return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
+    return index(word) & _MASK  # of an int of any kind, numpy's too
+
+
+def bits(*address: Word) -> Tensor:
+    """64 random bits (int64) for an address of integers, names and int64 tensors, which broadcast.
+
+    >>> bits(0, "batch", torch.arange(3)).shape
+    torch.Size([3])
+    >>> bool(bits(0, "batch", torch.arange(3))[2] == bits(0, "batch", 2))
+    True
+    """
+    state: int | Tensor = 0
+    for word in address:
+        if isinstance(word, Tensor):
+            word = _mix(word.long() + _signed(_GOLDEN))
+            state = _mix(word ^ (_signed(state) if isinstance(state, int) else state))
+        else:
+            number = _mix_int((_number(word) + _GOLDEN) & _MASK)
+            state = _mix(state ^ _signed(number)) if isinstance(state, Tensor) else _mix_int(state ^ number)
+    return state if isinstance(state, Tensor) else torch.tensor(_signed(state))
+
+
+def uniform(*address: Word) -> Tensor:
+    """Float64 draws from the open interval (0, 1)."""
+    return (_shift(bits(*address), 11).double() + 0.5) * 2.0**-53
+
+
+def normal(*address: Word) -> Tensor:
+    """Float64 draws from N(0, 1). Rounded to float32, they agree on every device."""
+    z: Tensor = torch.special.ndtri(uniform(*address))
+    return z
+
+
+def seed_of(*address: Word) -> int:
+    """A seed for somebody else's generator, such as the one that a module's own initialisation draws from."""
+    return int(bits(*address)) & _MASK
