@@ -1,0 +1,16 @@
+"""A batch of examples for K clients."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Examples of K clients, padded to a common length. Inside an objective, one client's: no first axis."""
+
+    inputs: Tensor  # [K, B, ...]
+    targets: Tensor  # [K, B, ...]
+    mask: Tensor  # [K, B] bool: False where a row only pads
+    key: Tensor  # [K] int64: the address of what the model itself draws (dropout)

@@ -1,0 +1,141 @@
+"""How the gradients and predictions of K clients are computed: one vectorised program, or a plain loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from descant.errors import TaskError
+from descant.task.batch import Batch
+from descant.task.task import Task
+from descant.task.types import Objective
+
+Rows = tuple[Tensor, ...]  # what a method hands to its own objective, each [K, ...]
+
+
+class SingleExampleError(TaskError):
+    """BatchNorm was given a batch of one example; `rows` says which of the K clients had it."""
+
+    def __init__(self, rows: list[int], names: list[str] | None = None) -> None:
+        self.rows = rows
+        whose = "client" if len(rows) == 1 else "clients"
+        named = ", ".join(names or (f"{row} of the cohort" for row in rows))
+        super().__init__(
+            f"{whose} {named}: BatchNorm cannot train on a batch of a single example. Set drop_last=True to "
+            "leave out a short last minibatch, or choose another batch size; a client that has only one example "
+            "needs a model without BatchNorm (nn.GroupNorm, say)"
+        )
+
+
+class Execution(ABC):
+    """Gradients and predictions for K clients. All modes agree to float tolerance; methods do not see which."""
+
+    mode: ClassVar[str]
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    @abstractmethod
+    def grads(
+        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients [K, d] of the clients' objectives at x [K, d], and the running statistics [K, b] after it.
+
+        The rows of clients that are not `active` [K] carry no meaning.
+        """
+
+    @abstractmethod
+    def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
+        """The deployed models' outputs [K, B, ...] for inputs [K, B, ...]."""
+
+    def _loss(
+        self, x: Tensor, buffers: Tensor, batch: Batch, objective: Objective, *rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One client's objective, and the statistics that its first prediction left."""
+        left: list[Tensor] = []
+
+        def predict(x: Tensor) -> Tensor:
+            outputs, statistics = self.task.apply(x, buffers, batch.inputs, batch.key)
+            left.append(statistics)
+            return outputs
+
+        value = objective(predict, x, batch, *rows)
+        return value, (left[0] if left else buffers).detach()
+
+
+class Vmap(Execution):
+    """All clients in one program (torch.func). A module that mixes examples (BatchNorm) is given unpadded
+    batches only, so its clients are grouped by the length of their batch."""
+
+    mode = "vmap"
+
+    def __init__(self, task: Task, *, mixes: bool = False) -> None:
+        super().__init__(task)
+        self.mixes = mixes
+
+    def grads(
+        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
+    ) -> tuple[Tensor, Tensor]:
+        def loss(x: Tensor, buffers: Tensor, batch: Batch, *rows: Tensor) -> tuple[Tensor, Tensor]:
+            return self._loss(x, buffers, batch, objective, *rows)
+
+        of_all = vmap(grad(loss, has_aux=True))
+        if not self.mixes:
+            gradients, statistics = of_all(x, buffers, batch, *rows)
+            return gradients, statistics
+        gradients, statistics = torch.zeros_like(x), buffers.clone()
+        lengths = batch.mask.sum(1)
+        for length in torch.unique(lengths[active]).tolist():
+            who = (active & (lengths == length)).nonzero().squeeze(1)
+            inputs, targets, mask = (tensor[who, :length] for tensor in batch[:3])
+            part = Batch(inputs, targets, mask, batch.key[who])
+            with _of_length(length, who):
+                gradients[who], statistics[who] = of_all(x[who], buffers[who], part, *(row[who] for row in rows))
+        return gradients, statistics
+
+    def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            outputs: Tensor = vmap(lambda *client: self.task.apply(*client)[0])(x, buffers, inputs)
+        return outputs
+
+
+class Loop(Execution):
+    """One client after the other, with plain autograd and unpadded batches: what vmap cannot do, its check."""
+
+    mode = "loop"
+
+    def grads(
+        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
+    ) -> tuple[Tensor, Tensor]:
+        gradients, statistics = torch.zeros_like(x), buffers.clone()
+        lengths = batch.mask.sum(1).tolist()
+        for k in active.nonzero().squeeze(1).tolist():
+            n = lengths[k]
+            own = Batch(batch.inputs[k, :n], batch.targets[k, :n], batch.mask[k, :n], batch.key[k])
+            leaf = x[k].detach().requires_grad_()
+            with torch.enable_grad(), _of_length(n, [k]):
+                value, statistics[k] = self._loss(leaf, buffers[k], own, objective, *(row[k] for row in rows))
+            (gradients[k],) = torch.autograd.grad(value, leaf)
+        return gradients, statistics
+
+    def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            clients = zip(x, buffers, inputs, strict=True)
+            return torch.stack([self.task.apply(*client)[0] for client in clients])
+
+
+@contextmanager
+def _of_length(length: int, who: Tensor | list[int]) -> Iterator[None]:
+    """What torch says of BatchNorm on a single example, with whose it was and what to do."""
+    try:
+        yield
+    except ValueError as error:
+        if length > 1 or "more than 1 value per channel" not in str(error):
+            raise
+        raise SingleExampleError([int(k) for k in who]) from error

@@ -1,0 +1,157 @@
+"""A task: the user's module, a loss and a metric, for K clients at once."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from descant.errors import SettingError, TaskError
+from descant.task.batch import Batch
+from descant.task.dropout import address
+from descant.task.layout import Layout
+from descant.task.objectives import Metric, PerExample, masked_mean, resolve
+from descant.task.types import Predict
+
+# torch draws for these inside the layer, where no address reaches.
+_UNADDRESSED = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
+
+
+def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that training moves. Others (a positional encoding, say) are constants of the module."""
+    norms = {n: m for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)}
+    owned = {id(b) for norm in norms.values() for b in norm.buffers() if b.is_floating_point()}
+    return {name: b for name, b in model.named_buffers() if id(b) in owned}
+
+
+class Task:
+    """What every client learns: an ordinary `nn.Module`, a loss and a metric.
+
+    A client's parameters are one flat vector of `dim` numbers, in the order of `model.named_parameters()`;
+    those that do not require a gradient stay as they are in the module. The module given is never changed: its
+    parameters are the model that training starts from, and their dtype is the dtype of the whole run.
+
+    `loss` is "cross_entropy" (with accuracy as the metric), "squared_error", or a function of (outputs,
+    targets) that returns one number an example, together with a `Metric`.
+
+    `buffers` says what becomes of running statistics (BatchNorm): "shared" averages them with the shared
+    model, and counts their bytes; "local" keeps each client's own.
+
+    >>> task = Task(nn.Linear(60, 10))
+    >>> task.dim
+    610
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: str | PerExample = "cross_entropy",
+        metric: Metric | None = None,
+        *,
+        buffers: Literal["shared", "local"] = "shared",
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TaskError(f"Task.model must be a torch.nn.Module, not {type(model).__name__}")
+        if buffers not in ("shared", "local"):
+            raise SettingError(f"Task.buffers = {buffers!r}: it must be 'shared' or 'local'")
+        self.model = model
+        self.loss, self.metric = resolve(loss, metric)
+        self.buffers = buffers
+        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        statistics = _running_statistics(model)
+        self.layout = Layout.of(parameters)
+        self.buffer_layout = Layout.of(statistics)
+        self._training, self._deployed = deepcopy(model).train(), deepcopy(model).eval()
+        self._sites = address(self._training)
+        for module in self._training.modules():
+            if isinstance(module, nn.modules.batchnorm._NormBase):
+                module.num_batches_tracked = None  # a counter without a reader, which vmap would refuse
+        self._check(parameters)
+        self.dtype = next(iter(parameters.values())).dtype
+
+    @property
+    def dim(self) -> int:
+        return self.layout.dim
+
+    def start(self) -> Tensor:  # [d]
+        """The module's own parameters: where training starts."""
+        return self.layout.flatten(dict(self.model.named_parameters())).clone()
+
+    def buffer_start(self) -> Tensor:  # [b]
+        return self.buffer_layout.flatten(dict(self.model.named_buffers())).to(self.dtype).clone()
+
+    def random_start(self, seed: int) -> Tensor:  # [d]
+        """A start of its own, drawn by the layers' `reset_parameters`."""
+        model = deepcopy(self.model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for module in model.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+                elif any(p.requires_grad for p in module.parameters(recurse=False)):
+                    raise TaskError(
+                        f"{type(module).__name__} has parameters but no reset_parameters(): "
+                        "clients cannot draw a start of their own; add one, or start all from the same model"
+                    )
+        return self.layout.flatten(dict(model.named_parameters())).clone()
+
+    def to(self, device: torch.device) -> None:
+        """Compute on `device`: what the module holds besides its trained parameters must lie there too."""
+        self._training.to(device)
+        self._deployed.to(device)
+
+    def module(self, x: Tensor, buffers: Tensor | None = None) -> nn.Module:
+        """The model with the parameters `x` [d], ready to predict."""
+        model = deepcopy(self.model).eval()
+        values = self.layout.unflatten(x.detach().cpu())
+        if buffers is not None:
+            values |= self.buffer_layout.unflatten(buffers.detach().cpu())
+        named = dict(model.named_parameters()) | dict(model.named_buffers())
+        with torch.no_grad():
+            for name, value in values.items():
+                named[name].copy_(value)
+        return model
+
+    def apply(self, x: Tensor, buffers: Tensor, inputs: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Outputs and running statistics of **one** client: x [d], buffers [b], inputs [B, ...].
+
+        With a key the module is in training mode and draws by that address; without one it predicts.
+        """
+        # In-place updates in the module (BatchNorm) must neither reach the caller's tensor nor share memory.
+        statistics = {n: b.clone() for n, b in self.buffer_layout.unflatten(buffers).items()}
+        values = self.layout.unflatten(x) | statistics
+        if key is None:
+            return functional_call(self._deployed, values, (inputs,)), buffers
+        for name, site in self._sites.items():
+            site.uses = 0
+            values[f"{name}.key"] = key
+        outputs = functional_call(self._training, values, (inputs,))
+        if not statistics:
+            return outputs, buffers
+        return outputs, torch.cat([statistics[name].reshape(-1) for name in self.buffer_layout.names])
+
+    def objective(self, predict: Predict, x: Tensor, batch: Batch) -> Tensor:
+        """The task's own objective: the mean loss over the real examples of one client's batch."""
+        return masked_mean(self.loss(predict(x), batch.targets), batch.mask)
+
+    def describe(self) -> dict[str, Any]:
+        loss = getattr(self.loss, "__name__", type(self.loss).__name__)
+        about = {"model": str(self.model), "parameters": self.dim, "loss": loss, "metric": self.metric.name}
+        return about | {"dtype": str(self.dtype).removeprefix("torch."), "buffers": self.buffers}
+
+    def _check(self, parameters: dict[str, nn.Parameter]) -> None:
+        if not parameters:
+            raise TaskError("the model has no parameter that requires a gradient: there is nothing to train")
+        if len({p.dtype for p in parameters.values()}) > 1:
+            kinds = sorted({str(p.dtype) for p in parameters.values()})
+            raise TaskError(f"the model's parameters mix {' and '.join(kinds)}: use one, as in model.float()")
+        for name, module in self._training.named_modules():
+            where = f"{type(module).__name__} ('{name}')" if name else type(module).__name__
+            if isinstance(module, _UNADDRESSED):
+                raise TaskError(f"{where} draws random numbers that cannot be addressed: use nn.Dropout")
+            if isinstance(module, nn.modules.batchnorm._NormBase) and module.momentum is None:
+                raise TaskError(f"{where} has momentum=None, a mean over all batches: give it a number")
