@@ -1,0 +1,21 @@
+"""The contract of an aggregator: leaves [S, ...] in, the same leaves without the client axis out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregator(ABC):
+    """How S messages become one. The first leaf is primary: what selects among messages looks at that one."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> dict[str, Tensor]:
+        """Combine leaves [S, ...]; `weights` [S] are the senders' own claims (numbers of examples)."""

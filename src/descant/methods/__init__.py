@@ -1,0 +1,41 @@
+"""The methods, each a frozen dataclass of hyper-parameters whose file reads like its paper's algorithm."""
+
+from descant.methods.base import (
+    Aggregate,
+    Gradient,
+    LocalView,
+    Messages,
+    Method,
+    PerClient,
+    Tree,
+    Until,
+    Work,
+)
+from descant.methods.descent import Descent
+from descant.methods.ditto import Ditto
+from descant.methods.fedavg import FedAvg, FedProx
+from descant.methods.local import Local
+from descant.methods.lpproj import LpProj
+from descant.methods.pfedme import PFedMe
+
+METHODS: dict[str, type[Method]] = {m.name: m for m in (FedAvg, FedProx, Local, Ditto, PFedMe, LpProj)}
+
+__all__ = [
+    "METHODS",
+    "Aggregate",
+    "Descent",
+    "Ditto",
+    "FedAvg",
+    "FedProx",
+    "Gradient",
+    "Local",
+    "LocalView",
+    "LpProj",
+    "Messages",
+    "Method",
+    "PFedMe",
+    "PerClient",
+    "Tree",
+    "Until",
+    "Work",
+]

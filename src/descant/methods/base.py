@@ -1,0 +1,188 @@
+"""The contract of a method: plain tensor maths on a batch of K clients, whose leading axis is the client.
+
+A method is a frozen dataclass of hyper-parameters and a few functions without side effects. It knows nothing of
+engines, files or networks: the simulator calls it with the whole cohort, a device on a network with K = 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from descant.errors import NoSharedModelError
+from descant.task import Batch, Layout, Objective
+
+Tree = dict[str, Tensor]
+X = TypeVar("X", Tensor, tuple[Tensor, ...])
+
+
+class PerClient(NamedTuple):
+    """A leaf of a broadcast that holds one row for every client (MOCHA); other leaves are the same for all."""
+
+    rows: Tensor  # [N, ...]
+
+
+class Messages(Mapping[str, Tensor]):
+    """What the server received in a round: leaves [S, ...], the first of them primary, and who sent them."""
+
+    def __init__(self, leaves: Mapping[str, Tensor], clients: Tensor) -> None:
+        self.leaves, self.clients = dict(leaves), clients
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.leaves[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.leaves)
+
+    def __len__(self) -> int:
+        return len(self.leaves)
+
+    def into(self, held: Tensor, name: str) -> Tensor:
+        """`held` [N, ...], what the server holds per client, with the senders' rows replaced by the leaf `name`."""
+        return held.index_copy(0, self.clients, self.leaves[name])
+
+
+class Aggregate(Protocol):
+    """Combine leaves [S, ...] over the senders, by the run's aggregator; `weights` [S] are what it may weigh by."""
+
+    def __call__(self, leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree: ...
+
+
+class Gradient(Protocol):
+    """The gradients of K clients at x [K, d] on the current minibatch, of the task's loss or of an `objective`.
+
+    `rows` are [K, ...] tensors that the objective gets one row of; `draw` picks among several minibatches a step.
+    """
+
+    def __call__(
+        self, x: Tensor, /, *rows: Tensor, objective: Objective | None = None, draw: int = 0
+    ) -> Tensor: ...
+
+
+class Until(NamedTuple):
+    """What a step returns that can finish early: the next x, and which clients [K] had met the rule at the last."""
+
+    x: Any
+    met: Tensor
+
+
+Step = Callable[..., Any]  # step(x, grad, *rows) -> x, or Until(x, met); pure, on all K clients
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much local work: `steps`, or `epochs` over the local data, on minibatches of `batch` examples.
+
+    `batch=None` takes all local data at each step; `hold` keeps the first minibatch for all steps.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    hold: bool = False
+
+
+class LocalView(Protocol):
+    """What a method may see of its K clients, and the loop that runs its steps."""
+
+    clients: Tensor  # [K] their numbers
+    n: Tensor  # [K] training examples
+    round: int
+    seed: int  # of the run, for what all parties derive alike (a projection)
+    coin: float  # in (0, 1), the same for all parties of this round
+    layout: Layout  # name -> slice of d
+
+    def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
+        """Apply `step` as often as each client's work asks.
+
+        `role` addresses the minibatches: two runs with the same role, round and client see the same ones. The part
+        before a '/' names the model that is trained, "shared" or "personal", for the sake of running statistics.
+        """
+        ...
+
+    def part(self, name: str) -> Batch:
+        """All the clients' "train" or "valid" examples, padded."""
+        ...
+
+    def losses(self, x: Tensor, part: str = "train") -> Tensor:
+        """The mean loss [K] of the models x [K, d] on a part of the clients' own data."""
+        ...
+
+    def record(self, name: str, values: Tensor) -> None:
+        """Report a figure [K] of this round; the run keeps its sum over the clients."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """A federated method. Subclasses set `name` and `paper`, and say which models a client trains."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    trains: ClassVar[tuple[str, ...]]  # "shared", "personal" or both: what `local.run` is called for
+    has_shared: ClassVar[bool]  # whether there is a global model
+    personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
+
+    def server_start(self, x0: Tensor, clients: int) -> Tree:
+        """The server's first state, from the initial model x0 [d]. The leaves named in `held` are [N, ...]."""
+        return {}
+
+    def client_start(self, x: Tensor) -> Tree:
+        """The first state of K clients, from the models x [K, d] that they start with."""
+        return {}
+
+    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+        """What travels down. Clients see every leaf as [K, ...]."""
+        return {}
+
+    @abstractmethod
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        """A round on K clients: the messages to send, leaves [K, ...], and the clients' new state."""
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        """The next state of the server, from what it received."""
+        return server
+
+    @abstractmethod
+    def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        """The models [K, d] that the clients deploy. They may be trained further on the clients' own data."""
+
+    def shared(self, server: Tree) -> Tensor:
+        """The global model [d]."""
+        raise NoSharedModelError(
+            f"{type(self).__name__} has no shared model: ask for a client's personal model"
+        )
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The leaves of the server's state that hold one row for every client."""
+        return ()
+
+    @property
+    def drops_stragglers(self) -> bool:
+        """Whether the message of a client that did not finish its work is lost."""
+        return False
+
+    def cohort_weights(self, server: Tree) -> Tensor | None:
+        """Weights [N] to sample the cohort by, where the method chooses it itself (AFL)."""
+        return None
+
+    def silent(self, server: Tree, round: int, coin: float) -> bool:
+        """Whether nothing travels in this round, up or down (L2SGD)."""
+        return False
+
+
+def signed_power(c: Tensor, q: float) -> Tensor:
+    """sign(c) |c|^q, the derivative of |c|^(q+1) / (q+1); at q = 0 the subgradient with sign(0) = 0."""
+    return c.sign() if q == 0 else c.sign() * c.abs().pow(q)
+
+
+def clip_norm(g: Tensor, norm: float) -> Tensor:
+    """Rows g [K, d] scaled down to the L2 norm `norm` where they are longer."""
+    length: Tensor = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
+    return g * (norm / length.clamp(min=norm))

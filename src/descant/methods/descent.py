@@ -1,0 +1,53 @@
+"""Local gradient descent, which most methods share: how far, on what minibatches, with which guard rails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from descant.errors import SettingError, require
+from descant.methods.base import Gradient, Method, Work, clip_norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent(Method):
+    """The fields of local gradient descent.
+
+    `lr` is the learning rate. The work of a round is `steps`, or `epochs` over the local data, on minibatches of
+    `batch` examples (None: all local data). `clip` bounds the L2 norm of the loss's gradient and `weight_decay`
+    adds its multiple of x; both come before the pull towards a reference.
+    """
+
+    default_work: ClassVar[Work] = Work(epochs=1)
+
+    lr: float = 0.1
+    steps: int | None = None
+    epochs: int | None = None
+    batch: int | None = 64
+    clip: float | None = None
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, "lr", self.lr > 0, "a positive number")
+        if self.steps is not None and self.epochs is not None:
+            raise SettingError(f"{type(self).__name__} has both steps and epochs: give one of them")
+        for field in ("steps", "epochs", "batch"):
+            value = getattr(self, field)
+            require(self, field, value is None or value >= 1, "a positive number, or nothing")
+        require(self, "clip", self.clip is None or self.clip > 0, "a positive number, or nothing")
+        require(self, "weight_decay", self.weight_decay >= 0, "zero or more")
+
+    @property
+    def work(self) -> Work:
+        if self.steps is None and self.epochs is None:
+            return Work(self.default_work.steps, self.default_work.epochs, self.batch)
+        return Work(self.steps, self.epochs, self.batch)
+
+    def slope(self, x: Tensor, grad: Gradient) -> Tensor:
+        """The gradient of the clients' loss at x [K, d], clipped, with weight decay."""
+        g = grad(x)
+        if self.clip is not None:
+            g = clip_norm(g, self.clip)
+        return g + self.weight_decay * x if self.weight_decay else g
