@@ -1,0 +1,135 @@
+"""What can be named in a settings file, and how a name with its settings becomes an object.
+
+A spec is a name, or a mapping with a `name` and the fields to set: {"name": "ditto", "lam": 0.1}. Instead of a
+name of this package, `some.module:Name` takes whatever lies at that import path.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import Any, get_type_hints
+
+from descant.aggregators import AGGREGATORS, Aggregator
+from descant.codecs import CODECS
+from descant.coupling import PROJECTIONS, Projection
+from descant.data import DATASETS
+from descant.errors import SettingError, unknown
+from descant.methods import METHODS, Method
+from descant.models import MODELS
+
+Spec = str | Mapping[str, Any]
+
+CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
+    "methods": METHODS,
+    "aggregators": AGGREGATORS,
+    "codecs": CODECS,
+    "projections": PROJECTIONS,
+    "datasets": DATASETS,
+    "models": MODELS,
+}
+_NESTED: dict[type, str] = {Method: "methods", Projection: "projections", Aggregator: "aggregators"}
+
+
+def build(kind: str, spec: Spec, *leading: Any) -> Any:
+    """The object that a spec names; `leading` arguments come before its settings (a model's data)."""
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    singular = kind.removesuffix("s")
+    name = settings.pop("name", None)
+    if not isinstance(name, str):
+        raise SettingError(
+            f"a {singular} needs a name, as in {{name: {next(iter(CATALOG[kind]))}}}; got {spec!r}"
+        )
+    make = _find(kind, name)
+    known = _settable(make, skip=len(leading))
+    for field in settings:
+        if field not in known:
+            raise unknown(f"setting of {singular} '{name}'", field, known)
+    values = {field: _value(f"{name}.{field}", known[field], value) for field, value in settings.items()}
+    missing = [
+        p.name for p in _parameters(make)[len(leading) :] if p.default is p.empty and p.name not in values
+    ]
+    if missing:
+        raise SettingError(f"{singular} '{name}' needs a value for {', '.join(missing)}")
+    return make(*leading, **values)
+
+
+def describe(thing: object) -> dict[str, Any]:
+    """The spec of a method, an aggregator or a projection, with every field."""
+    cls = type(thing)
+    name = getattr(cls, "name", cls.__name__)
+    if not any(known is cls for catalog in CATALOG.values() for known in catalog.values()):
+        name = f"{cls.__module__}:{cls.__qualname__}"
+    assert is_dataclass(thing)
+    values = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    return {"name": name} | {
+        k: describe(v) if isinstance(v, tuple(_NESTED)) else v for k, v in values.items()
+    }
+
+
+def entries(kind: str) -> list[dict[str, Any]]:
+    """Everything of a kind: `name`, `summary`, `paper` and `fields`, for people and programs."""
+    return [_entry(name, make, skip=1 if kind == "models" else 0) for name, make in CATALOG[kind].items()]
+
+
+def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:
+    shown = [
+        {
+            "name": p.name,
+            "type": p.annotation
+            if isinstance(p.annotation, str)
+            else getattr(p.annotation, "__name__", str(p.annotation)),
+            "default": None if p.default is p.empty else _shown(p.default),
+            "required": p.default is p.empty,
+        }
+        for p in _parameters(make)[skip:]
+    ]
+    summary = (inspect.getdoc(make) or "").split("\n")[0]
+    return {"name": name, "summary": summary, "paper": getattr(make, "paper", None), "fields": shown}
+
+
+def _shown(default: Any) -> Any:
+    if isinstance(default, bool | int | float | str | list | type(None)):
+        return default
+    if isinstance(default, tuple):
+        return list(default)
+    return str(default)
+
+
+def _find(kind: str, name: str) -> Callable[..., Any]:
+    if ":" not in name:
+        if name not in CATALOG[kind]:
+            raise unknown(kind.removesuffix("s"), name, CATALOG[kind])
+        return CATALOG[kind][name]
+    module, _, attribute = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SettingError(f"'{name}' cannot be imported: {error}") from error
+    return found
+
+
+def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(make).parameters.values())
+
+
+def _settable(make: Callable[..., Any], skip: int) -> dict[str, Any]:
+    """The settings that `make` takes, with their types."""
+    of = make.__init__ if isinstance(make, type) and not is_dataclass(make) else make  # type: ignore[misc]
+    hints = get_type_hints(of)
+    return {p.name: hints.get(p.name, Any) for p in _parameters(make)[skip:]}
+
+
+def _value(where: str, kind: Any, value: Any) -> Any:
+    """A setting as the type that was asked for, or an error that names it."""
+    from pydantic import TypeAdapter, ValidationError
+
+    if isinstance(kind, type) and kind in _NESTED:
+        return build(_NESTED[kind], value)
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise SettingError(f"{where} = {value!r}: {problem[0].lower()}{problem[1:]}") from None

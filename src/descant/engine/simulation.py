@@ -1,0 +1,190 @@
+"""The round loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from descant.aggregators import Aggregator
+from descant.codecs import Codec
+from descant.data import FederatedData
+from descant.draws import seed_of, uniform
+from descant.engine.batches import Rows
+from descant.engine.cohort import Sampling, sample
+from descant.engine.evaluation import Evaluation
+from descant.engine.ledger import Ledger
+from descant.engine.measure import measure
+from descant.engine.records import Account, Collapse, Evaluated, RoundRecord
+from descant.engine.store import ClientStore
+from descant.engine.view import Setting, View
+from descant.engine.wire import Inbox, Server, not_finite, rows_finite, seen_by, size_of_one
+from descant.methods import Method, Tree
+from descant.task import Execution
+
+Record = RoundRecord | Evaluated | Account | Collapse
+_KEPT = "statistics."  # prefix of the running statistics among the clients' leaves
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The settings of a simulation that are neither data, task nor method."""
+
+    rounds: int
+    cohort: int
+    seed: int
+    sampling: Sampling
+    trainers: Literal["cohort", "everyone"]
+    own_start: bool
+    stragglers: float
+    drop_last: bool
+    keep_nonfinite: bool
+    chunk: int
+    evaluation: Evaluation
+    aggregator: Aggregator
+    codec: Codec
+
+
+class Simulation:
+    """A federation in one process. `run` yields what is to be reported, round by round."""
+
+    def __init__(self, execution: Execution, data: FederatedData, method: Method, plan: Plan) -> None:
+        self.execution, self.data, self.method, self.plan = execution, data, method, plan
+        self.task = execution.task
+        self.everyone = torch.arange(len(data), device=data.train.inputs.device)
+        self.x0 = self.task.start().to(self.everyone.device)
+        self.round = 0
+        self.ledger = Ledger(len(data))
+        self.server = Server(method, self.task, plan.aggregator, self.x0, len(data))
+        self.store = ClientStore(len(data))
+        for who in self._chunks(self.everyone):
+            self.store.scatter(who, self._first_state(who))
+
+    def run(self) -> Iterator[Record]:
+        """Train for the planned rounds, or until the federation collapses."""
+        yield from self._evaluate()
+        while self.round < self.plan.rounds:
+            self.round += 1
+            outcome = self._train()
+            yield outcome
+            if isinstance(outcome, Collapse):
+                return
+            if self.plan.evaluation.due(self.round, self.plan.rounds):
+                yield from self._evaluate()
+
+    def personal(self, who: Tensor) -> tuple[Tensor, Tensor]:
+        """The models [K, d] that the clients `who` deploy now, and their running statistics [K, b]."""
+        setting = Setting(self.execution, self.data, self.plan.seed, drop_last=self.plan.drop_last)
+        state, local = self._open(who, setting)
+        x = self.method.personal(seen_by(who, self.method.broadcast(self.server.state)), state, local)
+        return x, local.statistics("personal")
+
+    def shared(self) -> tuple[Tensor, Tensor]:
+        """The global model [d] and its running statistics [b]."""
+        return self.method.shared(self.server.state), self.server.statistics
+
+    def _train(self) -> RoundRecord | Collapse:
+        method, plan, server = self.method, self.plan, self.server
+        self.ledger.open()
+        cohort = self._sample()
+        silent = method.silent(server.state, self.round, self._coin)
+        down = {} if silent else server.broadcast()
+        inbox, lost = Inbox(cohort.device), 0
+        for who in self._chunks(cohort if plan.trainers == "cohort" else self.everyone):
+            seen = seen_by(who, down)
+            state, local = self._open(
+                who, Setting(self.execution, self.data, plan.seed, plan.stragglers, plan.drop_last)
+            )
+            message, new = method.client(seen, state, local)
+            self._check_state(state, new)
+            if (leaf := not_finite(new)) is not None:
+                name = self.data.clients[int(who[~rows_finite(new[leaf])][0])]
+                return Collapse(self.round, f"the state '{leaf}' of client '{name}' is not finite")
+            self._close(who, new, local)
+            self.ledger.add("bytes_down", who, size_of_one(plan.codec, seen))
+            sends = torch.isin(who, cohort)
+            if method.drops_stragglers:
+                lost += int((sends & (local.share < 1)).sum())
+                sends &= local.share == 1
+            if message and not silent and sends.any():
+                message = server.message(message, local.buffers)
+                inbox.put({name: leaf[sends] for name, leaf in message.items()}, who[sends])
+                self.ledger.add("bytes_up", who[sends], size_of_one(plan.codec, message))
+        messages, refused = inbox.open(plan.keep_nonfinite)
+        received = len(messages.clients)
+        if refused and not received:
+            return Collapse(self.round, f"none of the {refused} messages was finite")
+        if received:
+            server.receive(messages)
+        if (leaf := not_finite(server.state)) is not None:
+            return Collapse(self.round, f"the server's '{leaf}' is not finite")
+        return self.ledger.close(self.round, len(cohort), received, lost, refused)
+
+    def _evaluate(self) -> Iterator[Evaluated | Account]:
+        """Loss and metric of every client's models, on each part."""
+        wanted = self.plan.evaluation
+        yield self.ledger.account(self.round)
+        for model in wanted.models:
+            if model == "shared" and not (self.method.has_shared and self.method.personalizes):
+                continue  # there is none, or it is what clients deploy anyway
+            found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
+            for who in self._chunks(self.everyone):
+                if model == "personal":
+                    x, buffers = self.personal(who)
+                else:
+                    x, buffers = (row.expand(len(who), -1) for row in self.shared())
+                for part, blocks in found.items():
+                    blocks.append(measure(self.execution, x, buffers, Rows(self.data.part(part), who)))
+            loss = {part: torch.cat([block[0] for block in blocks]) for part, blocks in found.items()}
+            metric = {part: torch.cat([block[1] for block in blocks]) for part, blocks in found.items()}
+            yield Evaluated(self.round, model, loss, metric)
+
+    def _first_state(self, who: Tensor) -> Tree:
+        x = self.x0.expand(len(who), -1)
+        if self.plan.own_start:
+            seeds = [seed_of(self.plan.seed, "start", k) for k in who.tolist()]
+            x = torch.stack([self.task.random_start(seed) for seed in seeds]).to(self.x0.device)
+        statistics = self.server.statistics.expand(len(who), -1)
+        kept = self.method.trains if statistics.shape[1] else ()
+        return self.method.client_start(x) | {_KEPT + model: statistics for model in kept}
+
+    def _open(self, who: Tensor, setting: Setting) -> tuple[Tree, View]:
+        """The state of the clients `who`, and the view that the method gets of them."""
+        state = self.store.gather(who)
+        arrived = self.server.statistics.expand(len(who), -1)
+        buffers = {model: state.pop(_KEPT + model, arrived) for model in self.method.trains}
+        if self.server.spreads:
+            buffers["shared"] = arrived
+        return state, View(setting, who, self.round, self._coin, buffers)
+
+    def _close(self, who: Tensor, state: Tree, local: View) -> None:
+        """Keep what the clients `who` hold after a round, and charge them for it."""
+        buffers = {m: local.buffers[m] for m in self.method.trains if local.buffers[m].shape[1]}
+        self.store.scatter(who, state | {_KEPT + model: rows for model, rows in buffers.items()})
+        self.ledger.add("gradients", who, local.evaluations)
+        self.ledger.add("examples", who, local.examples)
+        self.ledger.report(local.figures)
+
+    def _check_state(self, state: Tree, new: Tree) -> None:
+        if set(state) != set(new):
+            raise ValueError(
+                f"{type(self.method).__name__}.client was given the state {sorted(state)} "
+                f"and returned {sorted(new)}: it must return the same leaves"
+            )
+
+    def _sample(self) -> Tensor:
+        weights = self.method.cohort_weights(self.server.state)
+        if weights is None:
+            sizes = self.data.train.sizes
+            weights = sizes if self.plan.sampling == "size" else torch.ones_like(sizes)
+        return sample(self.plan.seed, self.round, self.plan.cohort, weights)
+
+    def _chunks(self, who: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(who, self.plan.chunk)
+
+    @property
+    def _coin(self) -> float:
+        return float(uniform(self.plan.seed, "coin", self.round))

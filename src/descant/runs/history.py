@@ -1,0 +1,107 @@
+"""What happened in a run, as arrays: collected from the engine, or read back from disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
+from descant.metrics import across_clients
+
+SPENT = ("gradients", "examples", "bytes_up", "bytes_down")
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who takes part: names and sizes, and how many training labels of each class every client holds."""
+
+    names: list[str]
+    sizes: dict[str, NDArray[np.int64]]  # part -> [N]
+    labels: NDArray[np.int64] | None = None  # [N, classes]
+
+
+@dataclass
+class History:
+    """The rounds and the evaluations of a run. Columns of an evaluation are like 'test_accuracy', each [N]."""
+
+    metric: str
+    higher_is_better: bool
+    federation: Federation
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    evaluated: dict[str, dict[int, dict[str, NDArray[np.float64]]]] = field(default_factory=dict)
+    spent: dict[int, dict[str, NDArray[np.int64]]] = field(default_factory=dict)
+    collapse: Collapse | None = None
+
+    def add(self, record: Record) -> None:
+        match record:
+            case RoundRecord():
+                row = {name: value for name, value in vars(record).items() if name != "figures"}
+                self.rounds.append(row | record.figures)
+            case Account():
+                self.spent[record.round] = {name: getattr(record, name).numpy() for name in SPENT}
+            case Evaluated():
+                columns = {f"{part}_loss": values.cpu().numpy() for part, values in record.loss.items()}
+                columns |= {f"{part}_{self.metric}": v.cpu().numpy() for part, v in record.metric.items()}
+                self.evaluated.setdefault(record.model, {})[record.round] = columns
+            case Collapse():
+                self.collapse = record
+
+    def figure(self, model: str, round: int, column: str) -> dict[str, float]:
+        """One evaluated column in a few numbers across clients."""
+        part, measure = column.split("_", 1)
+        better = self.higher_is_better if measure == self.metric else False
+        sizes = self.federation.sizes[part]
+        return across_clients(self.evaluated[model][round][column], sizes, better)
+
+    def best_round(self, model: str, part: str, first: int) -> int | None:
+        """The round, from `first` on, with the best mean metric on `part`; the earliest where several are."""
+        column = f"{part}_{self.metric}"
+        means = {
+            t: self.figure(model, t, column)["mean"]
+            for t, columns in self.evaluated[model].items()
+            if t >= first and column in columns
+        }
+        means = {t: mean for t, mean in means.items() if not np.isnan(mean)}
+        if not means:
+            return None
+        return (max if self.higher_is_better else min)(means, key=lambda t: means[t])
+
+    def summary(self, first: int = 0) -> dict[str, Any]:
+        """Every figure of the run by name, as in 'personal.test_accuracy.mean@last'.
+
+        A name is MODEL.PART_MEASURE.STATISTIC@ROUND. The rounds are `last`; `chosen_on_valid`, the one with the
+        best mean metric on validation data; and `best_on_test`, which looks at the test data to choose and is here
+        because papers print it. The latter two look at rounds from `first` on. A collapsed run has no last model:
+        its figures `@last` are NaN.
+        """
+        last = max(self.spent, default=0)
+        figures: dict[str, Any] = {
+            "collapsed": self.collapse is not None,
+            "collapsed_round": self.collapse.round if self.collapse else None,
+            "collapsed_why": self.collapse.why if self.collapse else None,
+            "rounds": len(self.rounds),
+            "clients": len(self.federation.names),
+            "bytes_up": sum(row["bytes_up"] for row in self.rounds),
+            "bytes_down": sum(row["bytes_down"] for row in self.rounds),
+            "gradients_per_client": float(self.spent[last]["gradients"].mean()) if self.spent else 0.0,
+            "examples_per_client": float(self.spent[last]["examples"].mean()) if self.spent else 0.0,
+            "seconds": sum(row["seconds"] for row in self.rounds),
+        }
+        for model in self.evaluated:
+            chosen = {
+                "last": last,
+                "chosen_on_valid": self.best_round(model, "valid", first),
+                "best_on_test": self.best_round(model, "test", first),
+            }
+            for rule, round in chosen.items():
+                if round is None:
+                    continue
+                figures[f"{model}.round@{rule}"] = round
+                gone = rule == "last" and self.collapse is not None
+                for column in self.evaluated[model][round]:
+                    for statistic, value in self.figure(model, round, column).items():
+                        figures[f"{model}.{column}.{statistic}@{rule}"] = float("nan") if gone else value
+        return figures

@@ -1,0 +1,136 @@
+"""A run: its figures, its tables and its models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from descant.engine import Collapse, Simulation
+from descant.errors import SettingError
+from descant.runs.files import read_json, write, write_json
+from descant.runs.history import History
+
+if TYPE_CHECKING:  # tables are imported where they are used
+    import polars as pl
+
+_FORMAT = 1
+
+
+class Run:
+    """What a simulation left behind, in memory or on disk (`Run.load`)."""
+
+    def __init__(
+        self, config: dict[str, Any], history: History, simulation: Simulation | None = None
+    ) -> None:
+        self.config, self.history, self._simulation = config, history, simulation
+
+    @property
+    def rounds(self) -> pl.DataFrame:
+        """One row a round: cohort, messages, bytes, gradients, seconds."""
+        from descant.runs.frames import rounds_frame
+
+        return rounds_frame(self.history)
+
+    @property
+    def clients(self) -> pl.DataFrame:
+        """One row a client, model and evaluated round: losses and metrics by part, bytes and gradients so far."""
+        from descant.runs.frames import clients_frame
+
+        return clients_frame(self.history)
+
+    @property
+    def collapse(self) -> Collapse | None:
+        """The round in which the federation collapsed, and why; None where it did not."""
+        return self.history.collapse
+
+    def summary(self, first: int = 0) -> dict[str, Any]:
+        return self.history.summary(first)
+
+    summary.__doc__ = History.summary.__doc__
+
+    def personal(self, client: int) -> nn.Module:
+        """The model that a client deploys."""
+        simulation = self._live()
+        if not 0 <= client < len(simulation.data):
+            raise SettingError(f"client = {client}: it must be a number from 0 to {len(simulation.data) - 1}")
+        x, buffers = simulation.personal(torch.tensor([client], device=simulation.x0.device))
+        return simulation.task.module(x[0], buffers[0])
+
+    def shared(self) -> nn.Module:
+        """The global model; an error where the method has none."""
+        simulation = self._live()
+        return simulation.task.module(*simulation.shared())
+
+    def save(self, folder: Path) -> None:
+        """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""
+        from safetensors.torch import save_file
+
+        from descant.runs.frames import federation_frame
+
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / "rounds.parquet", self.rounds.write_parquet)
+        write(folder / "clients.parquet", self.clients.write_parquet)
+        write(folder / "federation.parquet", federation_frame(self.history.federation).write_parquet)
+        write(folder / "state.safetensors", lambda path: save_file(self._state(), path))
+        write_json(folder / "summary.json", self.summary())
+        collapse = vars(self.collapse) if self.collapse else None
+        history = {"metric": self.history.metric, "higher_is_better": self.history.higher_is_better}
+        # Last, so that a folder with this file is a finished run.
+        write_json(
+            folder / "run.json", {"format": _FORMAT, "collapse": collapse} | history | {"config": self.config}
+        )
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """Read a finished run back: figures and tables. Its models are tensors in state.safetensors."""
+        import polars as pl
+
+        from descant.runs.frames import federation_of, fill
+
+        folder = Path(folder)
+        if not finished(folder):
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
+        about = read_json(folder / "run.json")
+        if about["format"] != _FORMAT:
+            raise ValueError(
+                f"{folder} was written in format {about['format']}; this version reads {_FORMAT}"
+            )
+        federation = federation_of(pl.read_parquet(folder / "federation.parquet"))
+        history = History(about["metric"], about["higher_is_better"], federation)
+        fill(history, *(pl.read_parquet(folder / f"{name}.parquet") for name in ("rounds", "clients")))
+        history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
+        return cls(about["config"], history)
+
+    def _live(self) -> Simulation:
+        if self._simulation is None:
+            raise LookupError(
+                "a run read from disk has no live models: their tensors are in state.safetensors"
+            )
+        return self._simulation
+
+    def _state(self) -> dict[str, Tensor]:
+        simulation = self._live()
+        state = {f"server.{name}": leaf for name, leaf in simulation.server.state.items()}
+        state["server.statistics"] = simulation.server.statistics
+        state |= {f"clients.{name}": leaf for name, leaf in simulation.store.leaves.items()}
+        return {name: leaf.detach().cpu().contiguous().clone() for name, leaf in state.items()}
+
+
+def claim(out: str | Path, overwrite: bool) -> Path:
+    """The folder for a run, made before the work begins, so that a bad path costs nothing."""
+    folder = Path(out)
+    if finished(folder) and not overwrite:
+        raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"out = '{folder}' cannot be made: {error}") from error
+    return folder
+
+
+def finished(folder: Path) -> bool:
+    """Whether a folder holds a finished run."""
+    return (folder / "run.json").is_file()
