@@ -1,0 +1,5 @@
+"""The command `descant`."""
+
+from descant.cli.app import main
+
+__all__ = ["main"]

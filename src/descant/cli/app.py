@@ -1,0 +1,145 @@
+"""The commands of `descant`, and what they do with errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from descant.catalog import CATALOG, entries
+from descant.cli.console import err, out
+from descant.cli.progress import Progress
+from descant.cli.tables import comparison_table, entries_table, run_table
+from descant.version import __version__
+
+app = typer.Typer(
+    name="descant",
+    help="Personalized federated learning: every client its own model, tied to a shared reference.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class Kind(StrEnum):
+    """What can be listed. A kind that has no entry yet is an empty list, so that programs can ask."""
+
+    METHODS = "methods"
+    ATTACKS = "attacks"
+    AGGREGATORS = "aggregators"
+    CODECS = "codecs"
+    PROJECTIONS = "projections"
+    DATASETS = "datasets"
+    PARTITIONS = "partitions"
+    MODELS = "models"
+
+
+File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="settings")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a setting of the file")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def descant(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="the version")
+    ] = False,
+) -> None:
+    """Personalized federated learning: every client its own model, tied to a shared reference."""
+
+
+@app.command()
+def run(
+    file: File,
+    set: Set = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the run's folder; default: runs/FILE")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="replace the run that lies there")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run one method, as FILE.yaml says."""
+    from descant.runs.settings import RunSettings, read_settings
+
+    settings = RunSettings.of(read_settings(file, set))
+    folder = folder or Path("runs") / file.stem
+    with Progress(quiet) as progress:
+        bar = progress.cell(str(settings.method["name"]), settings.rounds)
+        finished = settings.execute(folder, overwrite=overwrite, progress=bar)
+    out.print(run_table(finished))
+    out.print(f"The run is in {folder}")
+
+
+@app.command()
+def compare(
+    file: File,
+    set: Set = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
+    ] = None,
+    first: Annotated[int, typer.Option(help="choose rounds from this one on")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Run several methods and seeds on the same data, as FILE.yaml says, and print them side by side.
+
+    Cells that are finished already are read, not run again.
+    """
+    from descant.runs.grid import comparison
+    from descant.runs.settings import read_settings
+
+    grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
+    with Progress(quiet) as progress:
+        results = list(grid.run(progress.grid(grid)))
+    comparison_table(results, out, first=first)
+    out.print(f"The runs are in {grid.folder}")
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="what to list")],
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+) -> None:
+    """List what can be named in settings: methods, aggregators, data sets, models and so on."""
+    found: list[dict[str, Any]] = entries(kind.value) if kind.value in CATALOG else []
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        out.print(entries_table(kind.value, found))
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="where the runs are left")] = Path("runs/demo"),
+    quiet: Quiet = False,
+) -> None:
+    """Compare the methods on digits and on synthetic(0, 0), at equal gradients per client."""
+    from descant.cli.demo import run_demo
+
+    run_demo(folder, out, quiet)
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is said in one line, without a traceback."""
+    try:
+        app()
+    except (ValueError, LookupError, FileNotFoundError) as error:
+        if type(error).__module__.split(".")[0] != "descant" and not isinstance(error, FileNotFoundError):
+            raise
+        err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("descant: interrupted")
+        sys.exit(130)

@@ -1,0 +1,60 @@
+"""A first comparison, on data that comes along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from descant.cli.progress import Progress
+from descant.cli.tables import comparison_table
+from descant.runs.grid import comparison
+
+_STEPS = 20  # minibatch gradients a client and round, the same for every method
+
+
+def _methods(lr: float) -> dict[str, Any]:
+    half = {"lr": lr, "steps": _STEPS // 2}  # Ditto trains two models: each gets half of the work
+    return {
+        "Local": {"name": "local", "lr": lr, "steps": _STEPS},
+        "FedAvg": {"name": "fedavg", "lr": lr, "steps": _STEPS},
+        "FedProx": {"name": "fedprox", "lr": lr, "steps": _STEPS, "mu": 0.1},
+        "Ditto": {"name": "ditto", **half, "lam": 0.1, "solver": {"name": "fedavg", **half}},
+        "pFedMe": {"name": "pfedme", "lr": lr, "eta": 0.5, "lam": 0.5, "steps": _STEPS},
+        "lp-proj-1": {"name": "lp-proj", "lr": lr, "p": 1, "lam": 0.1, "steps": _STEPS},
+        "lp-proj-2": {"name": "lp-proj", "lr": lr, "p": 2, "lam": 0.1, "steps": _STEPS},
+    }
+
+
+DEMOS: dict[str, dict[str, Any]] = {
+    "digits: 20 clients with two digits each, logistic regression": {
+        "data": {"name": "digits", "clients": 20, "labels": 2},
+        "methods": _methods(lr=0.1),
+        "rounds": 20,
+        "cohort": 0.5,
+        "seeds": 3,
+    },
+    "synthetic(0, 0): 100 clients, logistic regression": {
+        "data": {"name": "synthetic", "alpha": 0.0, "beta": 0.0},
+        "methods": _methods(lr=0.05),
+        "rounds": 20,
+        "cohort": 0.5,
+        "evaluate": {"every": 2},
+        "seeds": 3,
+    },
+}
+
+
+def run_demo(folder: Path, console: Console, quiet: bool) -> None:
+    """Run the comparisons, print their tables, and say what to try next."""
+    for title, values in DEMOS.items():
+        grid = comparison(values, folder / values["data"]["name"])
+        with Progress(quiet) as progress:
+            results = list(grid.run(progress.grid(grid)))
+        comparison_table(results, console, title=title)
+        console.print()
+    console.print(f"The runs are in {folder}. Try next:")
+    console.print("  descant list methods")
+    console.print("  descant run examples/first.yaml --set method.lam=0.1")
+    console.print("  descant compare examples/compare.yaml")

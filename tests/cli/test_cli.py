@@ -1,0 +1,92 @@
+"""The command line, as a person or a program uses it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from descant.methods import METHODS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def descant(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from descant.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
+
+
+def test_list_methods_as_json_says_name_summary_paper_and_fields() -> None:
+    found = json.loads(descant("list", "methods", "--json").stdout)
+    assert [entry["name"] for entry in found] == list(METHODS)
+    for entry in found:
+        assert set(entry) == {"name", "summary", "paper", "fields"}
+        assert entry["summary"] and entry["paper"]
+    lp_proj = {field["name"]: field["default"] for field in found[-1]["fields"]}
+    assert lp_proj["dim"] == 21 and lp_proj["p"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "kind", ["attacks", "aggregators", "codecs", "projections", "datasets", "partitions", "models"]
+)
+def test_every_kind_can_be_listed(kind: str) -> None:
+    found = json.loads(descant("list", kind, "--json").stdout)
+    assert isinstance(found, list) and (found or kind in ("attacks", "partitions"))
+    assert descant("list", kind).returncode == 0
+
+
+def test_run_leaves_a_run_and_prints_its_figures(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethod: ditto\nrounds: 2\n")
+    done = descant("run", str(file), "--set", "method.steps=2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "chosen on valid" in done.stdout and "runs/small" in done.stdout
+    assert (tmp_path / "runs" / "small" / "rounds.parquet").is_file()
+    again = descant("run", str(file), cwd=tmp_path)
+    assert again.returncode == 2 and "already holds a run" in again.stderr and "Traceback" not in again.stderr
+    assert descant("run", str(file), "--overwrite", "-q", cwd=tmp_path).returncode == 0
+
+
+def test_compare_prints_a_row_a_method_and_reads_finished_cells(tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        "data: {name: synthetic, clients: 5, samples: 30}\nrounds: 2\nseeds: 2\n"
+        "methods: {One step: {name: local, steps: 1}, Averaged: {name: fedavg, steps: 3}}\n"
+    )
+    done = descant("compare", str(file), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "One step" in done.stdout and "Averaged" in done.stdout and "±" in done.stdout
+    assert "Not at equal compute" in done.stdout
+    again = descant("compare", str(file), cwd=tmp_path)
+    assert again.stdout == done.stdout and not again.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("rounds: 3\nmethod: dito\ndata: digits\n", "Did you mean 'ditto'"), ("data: [", "not valid YAML")],
+)
+def test_a_mistake_is_one_line_and_no_traceback(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    done = descant("run", str(file), cwd=tmp_path)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_the_examples_run(tmp_path: Path, name: str) -> None:
+    values = yaml.safe_load((EXAMPLES / name).read_text())
+    command = "compare" if "methods" in values else "run"
+    short = ["--set", "rounds=1", "--set", "data.clients=10"] + (["--set", "seeds=1"] if command == "compare" else [])
+    done = descant(command, str(EXAMPLES / name), *short, "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_runs(tmp_path: Path) -> None:
+    done = descant("demo", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "digits" in done.stdout and "synthetic(0, 0)" in done.stdout and "lp-proj-1" in done.stdout
