@@ -14,15 +14,15 @@ from descant.task.execution import Execution, Loop, Vmap
 from descant.task.purity import refuse_hidden_state
 from descant.task.task import Task
 
-Mode = Literal["auto", "vmap", "loop"]
-MODES: tuple[Mode, ...] = ("auto", "vmap", "loop")
+Mode = Literal["auto", "compile", "vmap", "loop"]
+MODES: tuple[Mode, ...] = ("auto", "compile", "vmap", "loop")
 
 
 def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> tuple[Execution, str]:
     """The way to execute `task`, and a word on why; `inputs` and `targets` are a few examples of one client.
 
     vmap must give the loop's gradient **and** its predictions (an LSTM passes the first and fails the
-    second); where it does not, "auto" takes the loop and "vmap" is refused.
+    second); where it does not, "auto" takes the loop, and "vmap" and "compile" are refused.
     """
     if mode not in MODES:
         raise SettingError(f"mode = {mode!r}: it must be one of {', '.join(MODES)}")
@@ -34,7 +34,7 @@ def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> 
     try:
         refuse_hidden_state(task._training, inputs)
         predicted = loop.outputs(x, buffers, batch.inputs)
-        repeated = loop.outputs(x, buffers, batch.inputs[:, :1].expand_as(batch.inputs))
+        repeated = loop.outputs(x, buffers, batch.inputs[:, -1:].expand_as(batch.inputs))
         _check_examples(task, predicted, repeated, targets)
         expected = _grads(loop, x, buffers, batch)
     except TaskError:
@@ -54,11 +54,11 @@ def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> 
     except Exception as error:  # torch raises many kinds where a module does not vectorise
         why = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
     if why:
-        if mode == "vmap":
+        if mode != "auto":
             raise TaskError(f"the model does not run under vmap ({why}): use mode='auto' or 'loop'")
         return loop, f"vmap cannot run this model: {why}"
     mixes = _mixes(task, vmapped, inputs, targets)
-    return Vmap(task, mixes=mixes), "asked for" if mode == "vmap" else "vectorises"
+    return Vmap(task, mixes=mixes), "vectorises" if mode == "auto" else "asked for"
 
 
 def _two_clients(task: Task, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Batch]:
@@ -72,11 +72,11 @@ def _two_clients(task: Task, inputs: Tensor, targets: Tensor) -> tuple[Tensor, T
 
 def _check_examples(task: Task, predicted: Tensor, repeated: Tensor, targets: Tensor) -> None:
     """An example has a prediction, a loss and a figure of its own, whoever else is in the batch: `repeated` are
-    the predictions where all are the first example."""
+    the predictions where all are the last example."""
     for what, of in (("loss", task.loss), ("metric", task.metric.of)):
         if of(predicted[0], targets).shape != targets.shape[:1]:
             raise TaskError(f"the {what} must return one number an example, a vector of the batch's length")
-    if not _close(repeated[:, :1], predicted[:, :1]):
+    if not _close(repeated[:, -1:], predicted[:, -1:]):
         raise TaskError(
             "the model's prediction for an example changes with the other examples of the batch: "
             "let BatchNorm keep running statistics, and let examples lie on the first axis throughout"

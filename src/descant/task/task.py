@@ -76,6 +76,11 @@ class Task:
     def dim(self) -> int:
         return self.layout.dim
 
+    @property
+    def draws(self) -> bool:
+        """Whether the module draws random numbers (dropout)."""
+        return bool(self._sites)
+
     def start(self) -> Tensor:  # [d]
         """The module's own parameters: where training starts."""
         return self.layout.flatten(dict(self.model.named_parameters())).clone()

@@ -1,0 +1,121 @@
+"""Losses and metrics: one number an example."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import descant as dc
+from descant.errors import SettingError, TaskError
+from descant.task import LOSSES, Loop, Metric, Task, Vmap, choose
+from descant.task.objectives import masked_mean
+
+Helper = Callable[..., Any]
+cross_entropy, accuracy = LOSSES["cross_entropy"][0], LOSSES["cross_entropy"][1].of
+squared_error = LOSSES["squared_error"][0]
+
+
+def test_cross_entropy_of_scores() -> None:
+    scores, labels = torch.randn(5, 4), torch.tensor([0, 3, 1, 1, 2])
+    by_hand = -torch.log(torch.softmax(scores, 1)[torch.arange(5), labels])
+    torch.testing.assert_close(cross_entropy(scores, labels), by_hand)
+
+
+def test_cross_entropy_of_a_sequence_is_the_mean_over_its_positions() -> None:
+    scores, labels = torch.randn(5, 7, 4), torch.randint(0, 4, (5, 7))
+    by_hand = torch.stack([functional.cross_entropy(scores[i], labels[i]) for i in range(5)])
+    torch.testing.assert_close(cross_entropy(scores, labels), by_hand)
+
+
+def test_accuracy_is_the_share_of_highest_scores_that_are_the_labels() -> None:
+    scores = torch.tensor([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]])
+    assert accuracy(scores, torch.tensor([1, 1, 0])).tolist() == [1, 0, 0]
+    sequence = scores[None].expand(2, 3, 2)
+    assert accuracy(sequence, torch.tensor([[1, 1, 0], [1, 0, 1]])).tolist() == pytest.approx([1 / 3, 1])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
+def test_squared_error_is_the_mean_over_an_examples_outputs(shape: tuple[int, ...]) -> None:
+    outputs, targets = torch.randn(5, *shape), torch.randn(5, *shape)
+    by_hand = [float(((outputs[i] - targets[i]) ** 2).mean()) for i in range(5)]
+    np.testing.assert_allclose(squared_error(outputs, targets), by_hand, rtol=1e-6)
+
+
+def test_one_output_goes_with_targets_without_an_axis_of_their_own() -> None:
+    outputs, targets = torch.randn(5, 1), torch.randn(5)
+    torch.testing.assert_close(squared_error(outputs, targets), (outputs[:, 0] - targets) ** 2)
+
+
+def test_the_mean_is_over_real_examples_only() -> None:
+    values = torch.tensor([1.0, 5.0, float("inf"), float("nan")])
+    assert float(masked_mean(values, torch.tensor([True, True, False, False]))) == 3.0
+
+
+def test_the_gradient_of_a_regression(padded: Helper, plain: Helper, grads: Helper, around: Helper) -> None:
+    torch.manual_seed(0)
+    task = Task(nn.Linear(4, 2).double(), "squared_error")
+    clients = [(torch.randn(n, 4).double(), torch.randn(n, 2).double()) for n in (6, 3, 1)]
+    x = around(task.start(), 3)
+    for execution in (Vmap(task), Loop(task)):
+        gradients, _ = grads(execution, x, padded(clients))
+        for k, examples in enumerate(clients):
+            expected, _ = plain(task.model, x[k], examples, functional.mse_loss)
+            torch.testing.assert_close(gradients[k], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_loss_and_a_metric_of_ones_own(plain: Helper) -> None:
+    def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs[:, 0] - targets).abs()
+
+    def twice(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 2 * absolute(outputs, targets)
+
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    task = Task(model, absolute, Metric("twice", twice, higher_is_better=False))
+    parts = {"train": (torch.randn(8, 3), torch.randn(8)), "test": (torch.randn(4, 3), torch.randn(4))}
+    data = dc.FederatedData.from_arrays([parts, parts])
+    run = dc.simulate(task, data, dc.methods.Local(lr=0.1, steps=1, batch=None), rounds=1)
+    x = task.start()
+    g, _ = plain(model, x, parts["train"], lambda o, t: absolute(o, t).mean())
+    stepped = task.module(x - 0.1 * g)
+    torch.testing.assert_close(run.personal(1).state_dict(), stepped.state_dict())
+    test_loss = float(absolute(stepped(parts["test"][0]).detach(), parts["test"][1]).mean())
+    assert run.summary()["personal.test_loss.mean@last"] == pytest.approx(test_loss, rel=1e-5)
+    assert run.summary()["personal.test_twice.mean@last"] == pytest.approx(2 * test_loss, rel=1e-5)
+
+
+def test_a_loss_of_ones_own_needs_a_metric() -> None:
+    with pytest.raises(SettingError, match=r"Task\.metric is missing: a loss of your own needs a Metric"):
+        Task(nn.Linear(2, 2), squared_error)
+
+
+def test_a_typo_in_the_name_of_a_loss_suggests_the_nearest() -> None:
+    with pytest.raises(SettingError, match="Did you mean 'cross_entropy'"):
+        Task(nn.Linear(2, 2), "crossentropy")
+
+
+def test_a_named_loss_can_have_another_metric() -> None:
+    mine = Metric("loss_again", cross_entropy, higher_is_better=False)
+    assert Task(nn.Linear(2, 2), metric=mine).metric is mine
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda outputs, targets: functional.cross_entropy(outputs, targets),
+        lambda outputs, targets: outputs,
+        lambda outputs, targets: functional.cross_entropy(outputs, targets, reduction="none")[:-1],
+    ],
+    ids=["a mean", "a number an output", "too few"],
+)
+@pytest.mark.parametrize("what", ["loss", "metric"])
+def test_what_is_not_one_number_an_example_is_refused(wrong: Callable[..., Tensor], what: str) -> None:
+    chosen = {"loss": cross_entropy, "metric": cross_entropy} | {what: wrong}
+    task = Task(nn.Linear(4, 3), chosen["loss"], Metric("mine", chosen["metric"], higher_is_better=False))
+    with pytest.raises(TaskError, match=f"the {what} must return one number an example"):
+        choose(task, torch.randn(3, 4), torch.tensor([0, 1, 2]))
