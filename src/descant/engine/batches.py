@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,22 @@ from descant.methods import Work
 from descant.task import Batch
 
 _WINDOW = 2**21  # positions drawn ahead in one go
+_LAST = torch.iinfo(torch.int64).max
+
+
+class Draw(NamedTuple):
+    """A minibatch that is still to be collected from the packed examples: positions within each client."""
+
+    inputs: Tensor  # [M, ...]
+    targets: Tensor  # [M, ...]
+    first: Tensor  # [K] where each client's examples begin
+    position: Tensor  # [K, B]; -1 where a row only pads
+    key: Tensor  # [K]
+
+    def collect(self) -> Batch:
+        """The examples themselves. Padding repeats an example of the client, as harmless to arithmetic as any."""
+        index = (self.first[:, None] + self.position.clamp(min=0)).clamp(max=len(self.targets) - 1)
+        return Batch(self.inputs[index], self.targets[index], self.position >= 0, self.key)
 
 
 @dataclass(frozen=True)
@@ -31,12 +48,9 @@ class Rows:
         return self.part.offsets[self.clients + 1] - self.first
 
     def batch(self, position: Tensor, mask: Tensor, key: Tensor) -> Batch:
-        """The examples at `position` [K, B] of each client; where the mask is False, a row that only pads.
-
-        Padding repeats an example of the client itself, so that it is as harmless to the arithmetic as any.
-        """
-        index = (self.first[:, None] + torch.where(mask, position, 0)).clamp(max=len(self.part.targets) - 1)
-        return Batch(self.part.inputs[index], self.part.targets[index], mask, key)
+        """The examples at `position` [K, B] of each client; where the mask is False, a row that only pads."""
+        drawn = position.masked_fill(~mask, -1)
+        return Draw(self.part.inputs, self.part.targets, self.first, drawn, key).collect()
 
     def all(self, key: Tensor) -> Batch:
         """Every example of every client."""
@@ -49,67 +63,103 @@ class Schedule:
 
     Each epoch goes once through the client's examples, in an order that is the argsort of the examples' hashed
     addresses (seed, role, round, client, epoch, example); a short last minibatch is kept unless `drop_last`.
+    `keyed` says whether the model draws numbers of its own (dropout).
     """
 
     def __init__(
-        self, rows: Rows, work: Work, share: Tensor, address: tuple[int, str, int], drop_last: bool = False
+        self,
+        rows: Rows,
+        work: Work,
+        share: Tensor,
+        address: tuple[int, str, int],
+        drop_last: bool = False,
+        keyed: bool = True,
     ) -> None:
-        self.rows, self.work, self.address = rows, work, address
-        sizes = rows.sizes
-        self.length = sizes if work.batch is None else sizes.clamp(max=work.batch)
-        per_epoch = torch.ones_like(sizes)  # minibatches in an epoch [K]
-        if work.batch is not None:
-            whole = torch.div(sizes, work.batch, rounding_mode="floor")
-            per_epoch = (
-                whole.clamp(min=1) if drop_last else -torch.div(-sizes, work.batch, rounding_mode="floor")
-            )
-        self.per_epoch = per_epoch
+        self.rows, self.work, self.address, self.keyed = rows, work, address, keyed
+        self.first, self.sizes = rows.first, rows.sizes  # [K]
+        self.batch = int(self.sizes.max()) if work.batch is None else work.batch
+        self.used = self.sizes  # examples in an epoch
+        self.per_epoch = -torch.div(-self.sizes, self.batch, rounding_mode="floor")  # minibatches in an epoch
+        if drop_last and work.batch is not None:
+            self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
+            self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
         asked = work.steps if work.steps is not None else work.epochs or 1
         finished = (share * asked).ceil().long()  # a straggler stops after 1..asked of its steps or epochs
-        self.steps = finished if work.steps is not None else finished * per_epoch
-        self._full = rows.all(self._key(0)) if work.batch is None else None
-        if work.batch is not None:
-            self._width = min(work.batch, int(sizes.max()))
-            self._orders = self._shuffle().flatten(1)  # [K, epochs x n]
-            draws = 1 if work.hold else len(self)
-            self._window = max(1, min(draws, _WINDOW // (len(sizes) * self._width)))
-            self._begin, self._positions = -1, self._orders
+        self.steps = finished if work.steps is not None else finished * self.per_epoch  # [K]
+        self._length = int(self.steps.max())
+        self._full: Batch | None = None
+        self._begin, self._drawn = -1, self.steps
 
     def __len__(self) -> int:
-        return int(self.steps.max())
+        return self._length
 
     def __getitem__(self, step: int) -> Batch:
         """The clients' minibatches at a step."""
-        if self._full is not None:
+        source = self.at(step)
+        return source.collect() if isinstance(source, Draw) else source
+
+    def at(self, step: int) -> Draw | Batch:
+        """The same, not yet collected where it changes from step to step."""
+        if self.work.batch is None:
+            if self._full is None:
+                self._full = self.rows.all(self.first)
             return self._full._replace(key=self._key(step))
+        if self._begin < 0:
+            self._shuffle()
         draw = 0 if self.work.hold else step
         begin = draw - draw % self._window
         if begin != self._begin:
-            self._begin, self._positions = begin, self._draw(begin)
-        position = self._positions[draw - begin]
-        return self.rows.batch(position.clamp(min=0), position >= 0, self._key(step))
+            self._begin, self._drawn = begin, self._draw(begin)
+        part = self.rows.part
+        return Draw(part.inputs, part.targets, self.first, self._drawn[draw - begin], self._key(step))
+
+    def examples(self, steps: Tensor) -> Tensor:
+        """How many examples [K] the first `steps` [K] minibatches hold."""
+        if self.work.hold:
+            return steps * self.sizes.clamp(max=self.batch)
+        epochs, rest = torch.div(steps, self.per_epoch, rounding_mode="floor"), steps % self.per_epoch
+        return epochs * self.used + torch.minimum(rest * self.batch, self.used)
 
     def _draw(self, begin: int) -> Tensor:
         """The positions [window, K, B] of the examples of a window of steps; -1 where a row only pads."""
-        batch, sizes, n = self.work.batch or 0, self.rows.sizes[:, None], int(self.rows.sizes.max())
-        step = torch.arange(begin, begin + self._window, device=sizes.device)[:, None]
-        epoch = torch.div(step, self.per_epoch, rounding_mode="floor")[..., None]
-        place = torch.arange(self._width, device=sizes.device) + (step % self.per_epoch)[..., None] * batch
-        index = (epoch * n + place.clamp(max=n - 1)).clamp(max=self._orders.shape[1] - 1)  # [window, K, B]
-        position = self._orders.gather(1, index.transpose(0, 1).flatten(1))
-        return position.view(len(sizes), len(step), -1).transpose(0, 1).masked_fill(place >= sizes, -1)
+        width = min(self.batch, self.rows.part.largest)
+        step = torch.arange(begin, begin + self._window, device=self.sizes.device)[:, None]
+        epoch = torch.div(step, self.per_epoch, rounding_mode="floor")
+        place = (step % self.per_epoch * self.batch)[..., None] + torch.arange(width, device=step.device)
+        index = (self._base + epoch * self._stride)[..., None] + place
+        position = self._orders[index.clamp(max=len(self._orders) - 1)]
+        return position.masked_fill(place >= self.sizes[:, None], -1)
 
-    def _shuffle(self) -> Tensor:
-        """The orders [K, epochs, n] in which each client goes through its examples."""
+    def _shuffle(self) -> None:
+        """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor.
+
+        Clients of like size are sorted together: one table for all would be as wide as the largest client and as
+        long as the smallest one's many epochs.
+        """
         seed, role, round = self.address
-        draws = 1 if self.work.hold else int(self.steps.max())
-        epochs = -(-draws // self.per_epoch)
-        epoch = torch.arange(int(epochs.max()), device=epochs.device)[:, None]
-        example = torch.arange(int(self.rows.sizes.max()), device=epochs.device)
-        hashed = bits(seed, "batch", role, round, self.rows.clients[:, None, None], epoch, example)
-        padding = example >= self.rows.sizes[:, None, None]
-        return hashed.masked_fill(padding, torch.iinfo(torch.int64).max).argsort(-1)
+        draws = 1 if self.work.hold else len(self)
+        epochs = -torch.div(-draws, self.per_epoch, rounding_mode="floor")
+        magnitude = self.sizes.double().log2().long()
+        self._base, self._stride = torch.zeros_like(self.sizes), torch.zeros_like(self.sizes)
+        tables: list[Tensor] = []
+        filled = 0
+        for of_size in torch.unique(magnitude).tolist():
+            who = (magnitude == of_size).nonzero().squeeze(1)
+            epoch = torch.arange(int(epochs[who].max()), device=who.device)[:, None]
+            example = torch.arange(int(self.sizes[who].max()), device=who.device)
+            hashed = bits(seed, "batch", role, round, self.rows.clients[who][:, None, None], epoch, example)
+            table = hashed.masked_fill(example >= self.sizes[who][:, None, None], _LAST).argsort(-1)
+            self._base[who] = filled + torch.arange(len(who), device=who.device) * table[0].numel()
+            self._stride[who] = len(example)
+            tables.append(table.flatten())
+            filled += table.numel()
+        self._orders = torch.cat(tables)
+        width = min(self.batch, self.rows.part.largest)
+        self._window = max(1, min(draws, _WINDOW // (len(self.sizes) * width)))
 
     def _key(self, step: int) -> Tensor:
+        """The address of what the model itself draws; of no use, and not computed, where it draws nothing."""
+        if not self.keyed:
+            return self.first
         seed, role, round = self.address
         return bits(seed, "model", role, round, self.rows.clients, step)

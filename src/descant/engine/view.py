@@ -12,9 +12,12 @@ from descant.data import FederatedData
 from descant.engine.batches import Rows, Schedule
 from descant.engine.cohort import finished_share
 from descant.engine.measure import measure
-from descant.methods import Until, Work
+from descant.engine.phases import Phase, phases
+from descant.engine.steps import run_step
+from descant.methods import Work
 from descant.methods.base import Step, X
-from descant.task import Batch, Execution, Layout, Objective
+from descant.task import Batch, Execution, Layout
+from descant.task.execution import SingleExampleError
 
 
 @dataclass(frozen=True)
@@ -49,27 +52,55 @@ class View:
         self.figures: dict[str, Tensor] = {}
 
     def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
+        roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
+        steps = self._schedule(work, role, self.clients, self.share).steps
         model = role.split("/")[0]
-        names = [role, *(f"{role}#{i}" for i in range(1, draws))]
-        schedules = [self._schedule(work, name) for name in names]
-        steps = schedules[0].steps
-        met = torch.zeros_like(steps, dtype=torch.bool)
-        everyone, until = int(steps.min()), False  # for how long all clients are at work
-        for s in range(len(schedules[0])):
-            active = (steps > s) & ~met
-            if until and not active.any():
-                break
-            grad = _Gradient(self, model, [schedule[s] for schedule in schedules], active)
-            new = step(x, grad, *rows)
-            if isinstance(new, Until):
-                met = met | (active & new.met)  # what a finished client computes carries no meaning
-                active = active & ~met
-                until, new = True, new.x
-            grad.commit(active)
-            x = new if s < everyone and not until else _keep(active, new, x)
+        state, until = (x, self.statistics(model), torch.zeros_like(steps, dtype=torch.bool)), False
+        with torch.no_grad():
+            for phase in phases(steps, self.setting.execution.width):
+                state, until = self._run_phase(phase, step, state, rows, steps, work, roles)
+        x, statistics, met = state
         if until:
             self.record("capped", ~met)
+        if statistics.shape[1]:
+            self.buffers[model] = statistics
         return x
+
+    def _run_phase(
+        self,
+        phase: Phase,
+        step: Step,
+        state: tuple[Any, Tensor, Tensor],
+        rows: tuple[Tensor, ...],
+        steps: Tensor,
+        work: Work,
+        roles: list[str],
+    ) -> tuple[tuple[Any, Tensor, Tensor], bool]:
+        """The steps of a phase on its clients: their x, their running statistics and whether they have met the
+        rule after it; and whether the step has such a rule (`Until`)."""
+        (x, statistics, met), along = phase.take(state), phase.take(rows)
+        schedules = [self._schedule(work, role, phase.take(self.clients), phase.take(self.share)) for role in roles]
+        left = torch.where(phase.real, phase.take(steps), 0)
+        taken, gradients, until = torch.zeros_like(left), (0,) * len(roles), False
+        for s in range(phase.begin, phase.end):
+            active = (left > s) & ~met
+            if until and not active.any():
+                break
+            sources = tuple(schedule.at(s) for schedule in schedules)
+            try:
+                stepped = run_step(step, self.setting.execution, x, statistics, sources, active, along)
+            except SingleExampleError as error:
+                guilty = phase.take(self.clients)[error.rows].tolist()
+                raise SingleExampleError(guilty, [f"'{self.setting.data.clients[k]}'" for k in guilty]) from error
+            x, statistics, gradients = stepped.x, stepped.statistics, stepped.gradients
+            taken += active
+            if stepped.met is not None:
+                until, met = True, met | stepped.met
+        for schedule, calls in zip(schedules, gradients, strict=True):
+            seen = schedule.examples(phase.begin + taken) - schedule.examples(torch.full_like(taken, phase.begin))
+            self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * taken)
+            self.examples = phase.put(self.examples, phase.take(self.examples) + calls * seen)
+        return phase.put(state, (x, statistics, met)), until
 
     def part(self, name: str) -> Batch:
         return self._rows(name).all(torch.zeros_like(self.clients))
@@ -83,45 +114,12 @@ class View:
     def _rows(self, part: str) -> Rows:
         return Rows(self.setting.data.part(part), self.clients)
 
-    def _schedule(self, work: Work, role: str) -> Schedule:
-        address = (self.seed, role, self.round)
-        return Schedule(self._rows("train"), work, self.share, address, self.setting.drop_last)
+    def _schedule(self, work: Work, role: str, clients: Tensor, share: Tensor) -> Schedule:
+        rows, address = Rows(self.setting.data.train, clients), (self.seed, role, self.round)
+        return Schedule(rows, work, share, address, self.setting.drop_last, self.setting.execution.task.draws)
 
     def statistics(self, model: str) -> Tensor:
         """The running statistics [K, b] of a model, or of the only one there is."""
         if model in self.buffers:
             return self.buffers[model]
         return next(iter(self.buffers.values()))
-
-
-class _Gradient:
-    """The gradients at one step (`descant.methods.Gradient`)."""
-
-    def __init__(self, local: View, model: str, batches: list[Batch], active: Tensor) -> None:
-        self.local, self.model, self.batches, self.active = local, model, batches, active
-        self.statistics: Tensor | None = None
-
-    def __call__(
-        self, x: Tensor, /, *rows: Tensor, objective: Objective | None = None, draw: int = 0
-    ) -> Tensor:
-        local, batch = self.local, self.batches[draw]
-        execution = local.setting.execution
-        before = local.statistics(self.model)
-        of = objective or execution.task.objective
-        gradients, self.statistics = execution.grads(x, before, batch, self.active, of, rows)
-        local.evaluations += self.active
-        local.examples += self.active * batch.mask.sum(1)
-        return gradients
-
-    def commit(self, moved: Tensor) -> None:
-        """Keep the running statistics of the clients that took this step."""
-        if self.statistics is not None and self.statistics.shape[1]:
-            before = self.local.statistics(self.model)
-            self.local.buffers[self.model] = torch.where(moved[:, None], self.statistics, before)
-
-
-def _keep(active: Tensor, new: Any, old: Any) -> Any:
-    """The new rows of active clients, the old rows of the others."""
-    if isinstance(new, tuple):
-        return tuple(_keep(active, n, o) for n, o in zip(new, old, strict=True))
-    return torch.where(active.view(-1, *[1] * (new.dim() - 1)), new, old)

@@ -1,6 +1,7 @@
 """What clients learn: a module, a loss and a metric, for K clients at once."""
 
 from descant.task.batch import Batch
+from descant.task.compiled import Compile
 from descant.task.execution import Execution, Loop, SingleExampleError, Vmap
 from descant.task.layout import Layout
 from descant.task.objectives import LOSSES, Metric
@@ -12,6 +13,7 @@ __all__ = [
     "LOSSES",
     "MODES",
     "Batch",
+    "Compile",
     "Execution",
     "Layout",
     "Loop",

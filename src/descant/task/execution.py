@@ -40,6 +40,11 @@ class Execution(ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.notes: list[str] = []  # what could not be done as asked; the run reports them
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     @abstractmethod
     def grads(
@@ -53,6 +58,13 @@ class Execution(ABC):
     @abstractmethod
     def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
         """The deployed models' outputs [K, B, ...] for inputs [K, B, ...]."""
+
+    def width(self, clients: int, first: bool) -> int:
+        """How many clients a program takes, at least `clients`: the rest of them is padding.
+
+        `first` is true at the first step, when all clients are at work.
+        """
+        return clients
 
     def _loss(
         self, x: Tensor, buffers: Tensor, batch: Batch, objective: Objective, *rows: Tensor
@@ -106,9 +118,20 @@ class Vmap(Execution):
 
 
 class Loop(Execution):
-    """One client after the other, with plain autograd and unpadded batches: what vmap cannot do, its check."""
+    """One client after the other, with plain autograd and unpadded batches: what vmap cannot do, its check.
+
+    `channels_last` lays images out as convolutions on a CPU like them best.
+    """
 
     mode = "loop"
+
+    def __init__(self, task: Task, *, channels_last: bool = False) -> None:
+        super().__init__(task)
+        self.channels_last = channels_last
+
+    def _laid_out(self, inputs: Tensor) -> Tensor:
+        fits = self.channels_last and inputs.dim() == 4
+        return inputs.contiguous(memory_format=torch.channels_last) if fits else inputs
 
     def grads(
         self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
@@ -117,7 +140,8 @@ class Loop(Execution):
         lengths = batch.mask.sum(1).tolist()
         for k in active.nonzero().squeeze(1).tolist():
             n = lengths[k]
-            own = Batch(batch.inputs[k, :n], batch.targets[k, :n], batch.mask[k, :n], batch.key[k])
+            inputs = self._laid_out(batch.inputs[k, :n])
+            own = Batch(inputs, batch.targets[k, :n], batch.mask[k, :n], batch.key[k])
             leaf = x[k].detach().requires_grad_()
             with torch.enable_grad(), _of_length(n, [k]):
                 value, statistics[k] = self._loss(leaf, buffers[k], own, objective, *(row[k] for row in rows))
@@ -127,7 +151,7 @@ class Loop(Execution):
     def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             clients = zip(x, buffers, inputs, strict=True)
-            return torch.stack([self.task.apply(*client)[0] for client in clients])
+            return torch.stack([self.task.apply(x, b, self._laid_out(i))[0] for x, b, i in clients])
 
 
 @contextmanager

@@ -1,0 +1,58 @@
+"""Who is still at work: clients that finish early are left out of the batch, instead of being masked to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_FEW = 8  # clients that are not worth a phase of their own
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The steps from `begin` to `end`, for some of K clients."""
+
+    begin: int
+    end: int
+    who: Tensor | None  # [W] their rows among the K, the last one repeated as padding; None for all K
+    real: Tensor  # [W] bool: False for padding
+
+    def take(self, tree: Any) -> Any:
+        """The phase's rows [W, ...] of tensors [K, ...]."""
+        if isinstance(tree, tuple):
+            return tuple(self.take(leaf) for leaf in tree)
+        if self.who is not None:
+            return tree[self.who]
+        # One layout, so that one program serves; torch calls a tensor without numbers contiguous whatever its strides.
+        return tree.contiguous() if tree.numel() else torch.empty(tree.shape, dtype=tree.dtype, device=tree.device)
+
+    def put(self, tree: Any, rows: Any) -> Any:
+        """Tensors [K, ...] with the phase's rows replaced."""
+        if self.who is None:
+            return rows
+        if isinstance(tree, tuple):
+            return tuple(self.put(leaf, row) for leaf, row in zip(tree, rows, strict=True))
+        return tree.index_copy(0, self.who[self.real], rows[self.real])
+
+
+def phases(steps: Tensor, width: Callable[[int, bool], int]) -> Iterator[Phase]:
+    """Phases for clients that take `steps` [K]: a new one whenever half of the last one's clients have finished.
+
+    `width(clients, first)` says how many a program takes, where that number must come from a small set.
+    """
+    begin, last = 0, int(steps.max())
+    while begin < last:
+        who = (steps > begin).nonzero().squeeze(1)
+        half = len(who) // 2
+        end = last if len(who) < _FEW else int(steps[who].sort(descending=True).values[half])
+        room = width(len(who), begin == 0)
+        if room == len(steps) and len(who) == len(steps):
+            yield Phase(begin, end, None, torch.ones_like(who, dtype=torch.bool))
+        else:
+            slot = torch.arange(room, device=who.device)
+            yield Phase(begin, end, who[slot.clamp(max=len(who) - 1)], slot < len(who))
+        begin = end

@@ -1,0 +1,115 @@
+"""One local step of K clients: collect the minibatch, call the method's step, keep who has finished.
+
+In the mode "compile" the whole of it is one compiled program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from descant.engine.batches import Draw
+from descant.methods import Until
+from descant.methods.base import Step
+from descant.task import Batch, Compile, Execution, Objective
+
+Sources = tuple[Draw | Batch, ...]
+
+
+class Stepped(NamedTuple):
+    """What a step leaves: the clients' x and running statistics, who met the rule, the gradients of each draw."""
+
+    x: Any
+    statistics: Tensor
+    met: Tensor | None
+    gradients: tuple[int, ...]
+
+
+class _Gradient:
+    """The gradients at one step (`descant.methods.Gradient`)."""
+
+    def __init__(self, execution: Execution, statistics: Tensor, batches: list[Batch], active: Tensor) -> None:
+        self.execution, self.before, self.batches, self.active = execution, statistics, batches, active
+        self.after = statistics
+        self.calls = [0] * len(batches)
+
+    def __call__(self, x: Tensor, /, *rows: Tensor, objective: Objective | None = None, draw: int = 0) -> Tensor:
+        of = self.execution.task.objective if objective is None else objective
+        gradients, self.after = self.execution.grads(x, self.before, self.batches[draw], self.active, of, rows)
+        self.calls[draw] += 1
+        return gradients
+
+
+def advance(
+    step: Step,
+    execution: Execution,
+    x: Any,
+    statistics: Tensor,
+    sources: Sources,
+    active: Tensor,
+    rows: tuple[Tensor, ...],
+) -> Stepped:
+    """Apply `step` to the active clients [K]; the others stay as they are."""
+    batches = [source.collect() if isinstance(source, Draw) else source for source in sources]
+    grad = _Gradient(execution, statistics, batches, active)
+    new, met = step(x, grad, *rows), None
+    if isinstance(new, Until):
+        met = active & new.met  # what a finished client computes carries no meaning
+        active, new = active & ~met, new.x
+    if statistics.shape[1]:
+        statistics = torch.where(active[:, None], grad.after, statistics)
+    return Stepped(_keep(active, new, x), statistics, met, tuple(grad.calls))
+
+
+def _keep(active: Tensor, new: Any, old: Any) -> Any:
+    """The new rows of active clients, the old rows of the others."""
+    if isinstance(new, tuple):
+        return tuple(_keep(active, n, o) for n, o in zip(new, old, strict=True))
+    return torch.where(active.view(-1, *[1] * (new.dim() - 1)), new, old)
+
+
+def run_step(
+    step: Step,
+    execution: Execution,
+    x: Any,
+    statistics: Tensor,
+    sources: Sources,
+    active: Tensor,
+    rows: tuple[Tensor, ...],
+) -> Stepped:
+    """`advance`, compiled where the execution asks for it. What cannot be compiled runs as it is, and is noted."""
+    arguments = (x, statistics, sources, active, rows)
+    if not isinstance(execution, Compile):
+        return advance(step, execution, *arguments)
+    name = _identity(step)
+    if name is None:
+        execution.note(f"{step} has no lasting identity: pass tensors to a step as rows, and use no lambda")
+        return advance(step, execution, *arguments)
+    if name not in execution.programs:
+        execution.programs[name] = torch.compile(partial(advance, step, execution), dynamic=False, fullgraph=True)
+    try:
+        stepped: Stepped = execution.programs[name](*arguments)
+    except Exception as error:  # of many kinds: no compiler, an operation it cannot trace, too many shapes
+        stepped = advance(step, execution, *arguments)  # a mistake of the method's own is raised here
+        execution.programs[name] = partial(advance, step, execution)
+        execution.note(f"a step could not be compiled: {(str(error).splitlines() or [type(error).__name__])[0]}")
+    return stepped
+
+
+def _identity(step: Any) -> Hashable | None:
+    """What a step is, for finding its program again in the next round; None for what is made anew each time.
+
+    Methods are frozen dataclasses: a bound method is its name and its method's fields.
+    """
+    if isinstance(step, partial):
+        parts = [_identity(part) if callable(part) else id(part) for part in (step.func, *step.args)]
+        return None if None in parts or step.keywords else tuple(parts)
+    owner = getattr(step, "__self__", None)
+    if owner is None:
+        lasting = "<" not in getattr(step, "__qualname__", "<")
+        return (step.__module__, step.__qualname__) if lasting else None
+    return (type(owner), owner, step.__func__.__qualname__)

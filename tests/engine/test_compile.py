@@ -1,0 +1,155 @@
+"""Compiled steps: the same results, from a small number of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+import descant as dc
+from descant.engine.phases import phases
+from descant.methods import Ditto, FedAvg, Local, LpProj, Method
+from descant.task import Compile
+
+Ragged = list[int]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+
+
+def federation(sizes: Ragged, dim: int = 5) -> dc.FederatedData:
+    generator = torch.Generator().manual_seed(3)
+    clients = [torch.randn(n, dim, generator=generator, dtype=torch.float64) for n in sizes]
+    return dc.FederatedData.from_arrays([(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()) for x in clients])
+
+
+def task() -> dc.Task:
+    torch.manual_seed(0)
+    return dc.Task(torch.nn.Linear(5, 3).double())
+
+
+def states(
+    method: Method, mode: str, data: dc.FederatedData, **settings: Any
+) -> tuple[dc.Run, dict[str, torch.Tensor]]:
+    run = dc.simulate(task(), data, method, mode=mode, **settings)  # type: ignore[arg-type]
+    simulation = run._simulation
+    assert simulation is not None
+    return run, {**simulation.server.state, "personal": simulation.personal(simulation.everyone)[0]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [
+        LpProj(p=1, dim=2, R=2, steps=3, batch=4),
+        LpProj(p=2, dim=2, nu=1e-2, cap=30, batch=4),
+        Ditto(epochs=2, batch=3, solver=FedAvg(epochs=1, batch=4)),
+        Local(epochs=2, batch=None, clip=0.5, weight_decay=0.1),
+    ],
+    ids=lambda method: f"{method.name} {method.lr}",
+)
+def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
+    data = federation([9, 30, 14, 25, 12, 40, 11])
+    settings: dict[str, Any] = {"rounds": 3, "cohort": 5, "chunk": 3, "stragglers": 0.4}
+    _, vmapped = states(method, "vmap", data, **settings)
+    run, compiled = states(method, "compile", data, **settings)
+    assert run.config["execution"] | {"threads": 0} == {
+        "mode": "compile", "why": "asked for", "device": "cpu", "threads": 0, "fallbacks": []
+    }  # fmt: skip
+    for name, leaf in vmapped.items():
+        assert torch.allclose(leaf, compiled[name], rtol=0, atol=1e-12), name
+
+
+@pytest.mark.slow
+def test_changing_cohorts_and_a_short_last_chunk_need_one_program_for_each_kind_of_step() -> None:
+    data = federation([9, 30, 14, 25, 12, 40, 11, 18, 22, 16])
+    method = Ditto(steps=2, batch=4, solver=FedAvg(steps=2, batch=4))
+    run, _ = states(method, "compile", data, rounds=12, cohort=7, chunk=3)
+    assert not run.config["execution"]["fallbacks"]
+    assert counters["stats"]["unique_graphs"] == 2, "chunks of 3, 3 and 1, and two kinds of step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(Local):
+    """Local training whose step is a new function each time."""
+
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        step = lambda v, grad: v - self.lr * grad(v)  # noqa: E731
+        return {}, {"v": local.run(step, state["v"], work=self.work, role="personal")}
+
+
+def test_a_step_that_is_made_anew_each_round_runs_uncompiled_and_is_reported() -> None:
+    data = federation([9, 30, 14])
+    run, compiled = states(Careless(steps=2, batch=4), "compile", data, rounds=2)
+    _, vmapped = states(Local(steps=2, batch=4), "vmap", data, rounds=2)
+    assert torch.allclose(compiled["personal"], vmapped["personal"], rtol=0, atol=1e-12)
+    assert "no lasting identity" in run.config["execution"]["fallbacks"][0]
+    assert counters["stats"]["unique_graphs"] == 0
+
+
+def test_what_the_compiler_refuses_runs_uncompiled_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_compiler(*_: Any, **__: Any) -> Any:
+        def refuse(*_: Any) -> None:
+            raise RuntimeError("no C++ compiler was found")
+
+        return refuse
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    run, compiled = states(Local(steps=2, batch=4), "compile", federation([9, 30, 14]), rounds=2)
+    _, vmapped = states(Local(steps=2, batch=4), "vmap", federation([9, 30, 14]), rounds=2)
+    assert torch.equal(compiled["personal"], vmapped["personal"])
+    assert run.config["execution"]["fallbacks"] == ["a step could not be compiled: no C++ compiler was found"]
+
+
+def test_a_mistake_in_a_step_is_raised_as_it_is() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Wrong(Local):
+        def step(self, v: Any, grad: Any) -> Any:
+            raise ZeroDivisionError("my own mistake")
+
+    with pytest.raises(ZeroDivisionError, match="my own mistake"):
+        states(Wrong(steps=1), "compile", federation([9, 30]), rounds=1)
+
+
+def test_batchnorm_is_not_compiled_and_the_run_says_so() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)).double()
+    run = dc.simulate(dc.Task(model), federation([9, 30]), FedAvg(steps=1, batch=4), rounds=1, mode="compile")
+    assert run.config["execution"]["mode"] == "vmap" and "BatchNorm" in run.config["execution"]["why"]
+
+
+def test_auto_measures_and_says_what_it_found() -> None:
+    run = dc.simulate(task(), federation([9, 30, 14]), Descentless(steps=2), rounds=2)
+    execution = run.config["execution"]
+    assert execution["mode"] in ("vmap", "loop") and "vmap" in execution["why"] and "loop" in execution["why"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descentless(Local):
+    """A method of one's own."""
+
+
+def test_programs_come_for_few_numbers_of_clients() -> None:
+    execution = Compile(task(), clients=100)
+    assert {execution.width(k, first=True) for k in range(1, 101)} == {100}
+    assert {execution.width(k, first=False) for k in range(1, 101)} == {1, 2, 4, 7, 13, 25, 50, 100}
+    assert all(execution.width(k, first=False) >= k for k in range(1, 101))
+
+
+def test_clients_that_have_finished_are_left_out() -> None:
+    steps = torch.tensor([1, 1, 2, 9, 1, 40, 2, 1, 1, 1])
+    found = list(phases(steps, width=lambda k, _: k))
+    covered = torch.zeros(10, dtype=torch.int64)
+    for phase in found:
+        who = torch.arange(10) if phase.who is None else phase.who
+        assert (steps[who] > phase.begin).all()
+        covered[who] += torch.minimum(steps[who], torch.tensor(phase.end)) - phase.begin
+    assert torch.equal(covered, steps)
+    assert [(phase.begin, phase.end) for phase in found] == [(0, 1), (1, 40)]
