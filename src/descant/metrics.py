@@ -21,10 +21,11 @@ def across_clients(values: Floats, sizes: NDArray[np.int64], higher_is_better: b
     if not len(values):
         return dict.fromkeys(("mean", "weighted_mean", "variance", "std", "worst_10"), float("nan"))
     worst_first = np.sort(values) if higher_is_better else np.sort(values)[::-1]
-    return {
-        "mean": float(values.mean()),
-        "weighted_mean": float(np.average(values, weights=sizes)),
-        "variance": float(values.var()),
-        "std": float(values.std()),
-        "worst_10": float(worst_first[: ceil(len(values) / 10)].mean()),
-    }
+    with np.errstate(all="ignore"):  # the losses of a run that diverges may overflow: the figures say so
+        return {
+            "mean": float(values.mean()),
+            "weighted_mean": float(np.average(values, weights=sizes)),
+            "variance": float(values.var()),
+            "std": float(values.std()),
+            "worst_10": float(worst_first[: ceil(len(values) / 10)].mean()),
+        }

@@ -126,13 +126,13 @@ def test_batchnorm_is_not_compiled_and_the_run_says_so() -> None:
 
 
 def test_auto_measures_and_says_what_it_found() -> None:
-    run = dc.simulate(task(), federation([9, 30, 14]), Descentless(steps=2), rounds=2)
+    run = dc.simulate(task(), federation([9, 30, 14]), Mine(steps=2), rounds=2)
     execution = run.config["execution"]
     assert execution["mode"] in ("vmap", "loop") and "vmap" in execution["why"] and "loop" in execution["why"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descentless(Local):
+class Mine(Local):
     """A method of one's own."""
 
 

@@ -11,15 +11,14 @@ from descant.draws import uniform
 from descant.errors import SettingError
 
 Sampling = Literal["uniform", "size"]
+_SPARSE = 8  # a cohort is small where it is at most one client in so many
 
 
 def cohort_size(cohort: int | float | None, clients: int) -> int:
     """The number of clients a round: a number, a fraction, or everyone."""
     if cohort is None:
         return clients
-    if isinstance(cohort, bool) or not (
-        0 < cohort <= 1 if isinstance(cohort, float) else 1 <= cohort <= clients
-    ):
+    if isinstance(cohort, bool) or not (0 < cohort <= 1 if isinstance(cohort, float) else 1 <= cohort <= clients):
         raise SettingError(
             f"cohort = {cohort!r}: it must be a number of clients from 1 to {clients}, "
             "a fraction above 0 and at most 1.0, or nothing for everyone"
@@ -39,6 +38,27 @@ def sample(seed: int, round: int, size: int, weights: Tensor) -> Tensor:
     u = uniform(seed, "cohort", round, torch.arange(len(weights), device=weights.device))
     keys = torch.where(possible, u.log() / weights.double(), -torch.inf)
     return keys.topk(size).indices.sort().values
+
+
+def sample_uniform(seed: int, round: int, size: int, clients: int, device: torch.device) -> Tensor:
+    """`size` of so many clients without replacement, each as likely as any, in ascending order.
+
+    A small cohort is the first different ones of a sequence of draws, so that a round costs what its cohort does
+    and not what the federation does; for a larger one every client draws a key (`sample`).
+    """
+    if size * _SPARSE > clients:
+        return sample(seed, round, size, torch.ones(clients, device=device))
+    draws = size
+    while True:
+        draws *= 2  # a longer sequence begins with the shorter one
+        place = torch.arange(draws, device=device)
+        drawn = (uniform(seed, "cohort", round, place) * clients).long()
+        values, order = drawn.sort(stable=True)
+        again = torch.zeros_like(values, dtype=torch.bool)
+        again[1:] = values[1:] == values[:-1]
+        first = order[~again].sort().values  # places that bring somebody new
+        if len(first) >= size:
+            return drawn[first[:size]].sort().values
 
 
 def finished_share(seed: int, round: int, who: Tensor, stragglers: float) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from descant.aggregators import Aggregator
 from descant.codecs import Codec
 from descant.methods import Messages, Method, PerClient, Tree
-from descant.task import Task
+from descant.task import Layout, Task
 
 STATISTICS = "statistics"  # the leaf that carries running statistics (BatchNorm) beside a method's own leaves
 
@@ -20,7 +20,7 @@ class Server:
 
     def __init__(self, method: Method, task: Task, aggregator: Aggregator, x0: Tensor, clients: int) -> None:
         self.method, self.aggregator = method, aggregator
-        self.state = method.server_start(x0, clients)
+        self.state = method.server_start(x0, clients, task.layout)
         self.statistics = task.buffer_start().to(x0.device)  # [b]
         shares = method.has_shared and task.buffers == "shared" and len(self.statistics) > 0
         self.collects = shares  # running statistics, from its clients
@@ -47,7 +47,9 @@ class Server:
                 self.statistics = combined.pop(STATISTICS)
             return combined
 
-        self.state = self.method.server(self.state, Messages(leaves, messages.clients), aggregate)
+        state = self.method.server(self.state, Messages(leaves, messages.clients, messages.layout), aggregate)
+        # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
+        self.state = {name: leaf.contiguous() for name, leaf in state.items()}
 
 
 def seen_by(who: Tensor, down: Mapping[str, Tensor | PerClient]) -> Tree:
@@ -66,7 +68,8 @@ def size_of_one(codec: Codec, leaves: Tree) -> int:
 class Inbox:
     """The messages of a round, as they come in."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, layout: Layout) -> None:
+        self.layout = layout
         self._leaves: dict[str, list[Tensor]] = {}
         self._clients: list[Tensor] = [torch.empty(0, dtype=torch.int64, device=device)]
 
@@ -84,7 +87,8 @@ class Inbox:
             for leaf in leaves.values():
                 usable &= rows_finite(leaf)
         refused = int((~usable).sum())
-        return Messages({name: leaf[usable] for name, leaf in leaves.items()}, clients[usable]), refused
+        kept = {name: leaf[usable] for name, leaf in leaves.items()}
+        return Messages(kept, clients[usable], self.layout), refused
 
 
 def rows_finite(leaf: Tensor) -> Tensor:

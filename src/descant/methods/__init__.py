@@ -17,6 +17,7 @@ from descant.methods.fedavg import FedAvg, FedProx
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.pfedme import PFedMe
+from descant.task import Layout
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (FedAvg, FedProx, Local, Ditto, PFedMe, LpProj)}
 
@@ -28,6 +29,7 @@ __all__ = [
     "FedAvg",
     "FedProx",
     "Gradient",
+    "Layout",
     "Local",
     "LocalView",
     "LpProj",

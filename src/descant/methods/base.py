@@ -28,10 +28,13 @@ class PerClient(NamedTuple):
 
 
 class Messages(Mapping[str, Tensor]):
-    """What the server received in a round: leaves [S, ...], the first of them primary, and who sent them."""
+    """What the server received in a round: leaves [S, ...], the first of them primary, and who sent them.
 
-    def __init__(self, leaves: Mapping[str, Tensor], clients: Tensor) -> None:
-        self.leaves, self.clients = dict(leaves), clients
+    `layout` says which slice of a model is which parameter, for methods that treat layers differently.
+    """
+
+    def __init__(self, leaves: Mapping[str, Tensor], clients: Tensor, layout: Layout) -> None:
+        self.leaves, self.clients, self.layout = dict(leaves), clients, layout
 
     def __getitem__(self, name: str) -> Tensor:
         return self.leaves[name]
@@ -128,8 +131,11 @@ class Method(ABC):
     has_shared: ClassVar[bool]  # whether there is a global model
     personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
 
-    def server_start(self, x0: Tensor, clients: int) -> Tree:
-        """The server's first state, from the initial model x0 [d]. The leaves named in `held` are [N, ...]."""
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        """The server's first state, from the initial model x0 [d], whose parts `layout` names.
+
+        The leaves named in `held` are [N, ...].
+        """
         return {}
 
     def client_start(self, x: Tensor) -> Tree:
@@ -154,9 +160,7 @@ class Method(ABC):
 
     def shared(self, server: Tree) -> Tensor:
         """The global model [d]."""
-        raise NoSharedModelError(
-            f"{type(self).__name__} has no shared model: ask for a client's personal model"
-        )
+        raise NoSharedModelError(f"{type(self).__name__} has no shared model: ask for a client's personal model")
 
     @property
     def held(self) -> tuple[str, ...]:

@@ -39,9 +39,7 @@ class Bilevel(Descent):
         super().__post_init__()
         require(self, "nu", self.nu is None or self.nu > 0, "a positive number, or nothing")
         require(self, "cap", self.cap >= 1, "a positive number")
-        require(
-            self, "nu", self.nu is None or self.steps is self.epochs is None, "nothing where steps are given"
-        )
+        require(self, "nu", self.nu is None or self.steps is self.epochs is None, "nothing where steps are given")
 
     def minimise(self, slope: Slope, x: Tensor, w: Tensor, local: LocalView, role: str) -> Tensor:
         if self.nu is None:

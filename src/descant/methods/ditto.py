@@ -11,6 +11,7 @@ from descant.errors import require
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, Method, PerClient, Tree, Work
 from descant.methods.descent import Descent
 from descant.methods.fedavg import FedAvg
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,8 @@ class Ditto(Descent):
         solves = self.solver.has_shared and not isinstance(self.solver, Ditto)
         require(self, "solver", solves, "a method with a shared model, other than Ditto itself")
 
-    def server_start(self, x0: Tensor, clients: int) -> Tree:
-        return self.solver.server_start(x0, clients)
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return self.solver.server_start(x0, clients, layout)
 
     def client_start(self, x: Tensor) -> Tree:
         return self.solver.client_start(x) | {"v": x}

@@ -11,6 +11,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree
 from descant.methods.descent import Descent
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class FedAvg(Descent):
         super().__post_init__()
         require(self, "stragglers", self.stragglers in ("drop", "keep"), "'drop' or 'keep'")
 
-    def server_start(self, x0: Tensor, clients: int) -> Tree:
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
         return {"w": x0}
 
     def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:

@@ -12,6 +12,7 @@ from descant.coupling import Dense, Projection, Projector
 from descant.errors import require
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree, signed_power
 from descant.methods.bilevel import Bilevel, role_of
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class LpProj(Bilevel):
         require(self, "R", self.R >= 1, "a positive number")
         require(self, "beta", self.beta > 0, "a positive number")
 
-    def server_start(self, x0: Tensor, clients: int) -> Tree:
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
         return {"w": x0.new_zeros(self.projection.dim(self.dim, len(x0)))}
 
     def client_start(self, x: Tensor) -> Tree:

@@ -10,6 +10,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree
 from descant.methods.bilevel import Bilevel, role_of
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class PFedMe(Bilevel):
         require(self, "R", self.R >= 1, "a positive number")
         require(self, "beta", self.beta > 0, "a positive number")
 
-    def server_start(self, x0: Tensor, clients: int) -> Tree:
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
         return {"w": x0}
 
     def client_start(self, x: Tensor) -> Tree:

@@ -5,9 +5,10 @@ from descant.task.compiled import Compile
 from descant.task.execution import Execution, Loop, SingleExampleError, Vmap
 from descant.task.layout import Layout
 from descant.task.objectives import LOSSES, Metric
+from descant.task.predict import Predict
 from descant.task.probe import MODES, Mode, choose
 from descant.task.task import Task
-from descant.task.types import Objective, Predict
+from descant.task.types import Objective
 
 __all__ = [
     "LOSSES",

@@ -13,6 +13,7 @@ from torch.func import grad, vmap
 
 from descant.errors import TaskError
 from descant.task.batch import Batch
+from descant.task.predict import Predict
 from descant.task.task import Task
 from descant.task.types import Objective
 
@@ -70,15 +71,9 @@ class Execution(ABC):
         self, x: Tensor, buffers: Tensor, batch: Batch, objective: Objective, *rows: Tensor
     ) -> tuple[Tensor, Tensor]:
         """One client's objective, and the statistics that its first prediction left."""
-        left: list[Tensor] = []
-
-        def predict(x: Tensor) -> Tensor:
-            outputs, statistics = self.task.apply(x, buffers, batch.inputs, batch.key)
-            left.append(statistics)
-            return outputs
-
+        predict = Predict(self.task, buffers, batch)
         value = objective(predict, x, batch, *rows)
-        return value, (left[0] if left else buffers).detach()
+        return value, (buffers if predict.statistics is None else predict.statistics).detach()
 
 
 class Vmap(Execution):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -14,7 +15,6 @@ from descant.task.batch import Batch
 from descant.task.dropout import address
 from descant.task.layout import Layout
 from descant.task.objectives import Metric, PerExample, masked_mean, resolve
-from descant.task.types import Predict
 
 # torch draws for these inside the layer, where no address reaches.
 _UNADDRESSED = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
@@ -139,7 +139,7 @@ class Task:
             return outputs, buffers
         return outputs, torch.cat([statistics[name].reshape(-1) for name in self.buffer_layout.names])
 
-    def objective(self, predict: Predict, x: Tensor, batch: Batch) -> Tensor:
+    def objective(self, predict: Callable[[Tensor], Tensor], x: Tensor, batch: Batch) -> Tensor:
         """The task's own objective: the mean loss over the real examples of one client's batch."""
         return masked_mean(self.loss(predict(x), batch.targets), batch.mask)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-Predict = Callable[[Tensor], Tensor]  # x [d] -> the outputs of one client's batch, in training mode
-
-# What one client minimises on one batch: (predict, x [d], batch, *rows that the method hands along) -> scalar.
+# What one client minimises on one batch, a scalar: (predict, x [d], batch, *rows that the method hands along).
+# predict(x) are the model's outputs, predict.loss(x) its mean loss (`descant.task.Predict`).
 Objective = Callable[..., Tensor]

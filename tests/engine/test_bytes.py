@@ -1,0 +1,101 @@
+"""Bytes are the length of what the codec really puts on the wire, up and down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from descant import FederatedData, Run, Task
+from descant.codecs import Native
+from descant.coupling import Identity
+from descant.engine.cohort import sample
+from descant.engine.view import Setting, View
+from descant.engine.wire import seen_by
+from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe
+from descant.task import Vmap
+
+N, S, ROUNDS, D = 7, 3, 2, 15  # D: a linear model of 4 features and 3 classes
+METHODS = [
+    (FedAvg(), 4 * D + 4, 4 * D),  # the update and n_k up, w down
+    (FedAvg(weighted=False), 4 * D, 4 * D),
+    (FedProx(), 4 * D + 4, 4 * D),
+    (Local(), 0, 0),
+    (Ditto(), 4 * D + 4, 4 * D),
+    (Ditto(solver=FedProx(weighted=False)), 4 * D, 4 * D),
+    (PFedMe(), 4 * D, 4 * D),
+    (LpProj(dim=6), 4 * 6, 4 * 6),  # P is a seed, and never travels
+    (LpProj(dim=0), 0, 0),
+    (LpProj(projection=Identity()), 4 * D, 4 * D),
+]
+EVERY_METHOD = pytest.mark.parametrize(
+    ("method", "up", "down"), METHODS, ids=[f"{i}-{m.name}" for i, (m, _, _) in enumerate(METHODS)]
+)
+
+
+@pytest.fixture(scope="module")
+def linear() -> Task:
+    torch.manual_seed(0)
+    return Task(nn.Linear(4, 3))  # float32: four bytes a number
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("trainers", ["cohort", "everyone"])
+def test_who_hears_and_who_sends(run: Any, linear: Task, method: Method, up: int, down: int, trainers: str) -> None:
+    """With everyone at work, N hear the server and S are heard: the papers' d_msg (N + S) numbers a round."""
+    done: Run = run(method, task=linear, rounds=ROUNDS, cohort=S, trainers=trainers)
+    hear = S if trainers == "cohort" else N
+    assert [row["bytes_up"] for row in done.history.rounds] == [S * up] * ROUNDS
+    assert [row["bytes_down"] for row in done.history.rounds] == [hear * down] * ROUNDS
+    sent, heard = torch.zeros(N, dtype=torch.int64), torch.zeros(N, dtype=torch.int64)
+    for t in range(1, ROUNDS + 1):
+        cohort = sample(5, t, S, torch.ones(N))
+        sent[cohort] += up
+        heard[cohort if trainers == "cohort" else torch.arange(N)] += down
+    assert done.history.spent[ROUNDS]["bytes_up"].tolist() == sent.tolist()
+    assert done.history.spent[ROUNDS]["bytes_down"].tolist() == heard.tolist()
+
+
+@EVERY_METHOD
+def test_the_recorded_bytes_are_the_length_of_the_encoded_message(
+    linear: Task, data: FederatedData, method: Method, up: int, down: int
+) -> None:
+    data, codec, who = data.to(dtype=torch.float32), Native(), torch.tensor([2])
+    server = method.server_start(linear.start(), N, linear.layout)
+    broadcast = seen_by(who, method.broadcast(server))
+    state = method.client_start(linear.start()[None])
+    nothing = {model: torch.zeros(1, 0) for model in method.trains}
+    local = View(Setting(Vmap(linear), data, 5), who, 1, 0.5, nothing)
+    message, _ = method.client(broadcast, state, local)
+    for leaves, expected in ((message, up), (broadcast, down)):
+        one = {name: leaf[0] for name, leaf in leaves.items()}
+        payload = codec.encode(one)
+        assert len(payload) == codec.size(one) == expected
+        back = codec.decode(payload, like=one)
+        assert all(torch.equal(back[name], leaf) for name, leaf in one.items())
+
+
+def test_numbers_of_eight_bytes_cost_eight_bytes(run: Any, task: Task) -> None:
+    done = run(FedAvg(), rounds=1)
+    assert done.history.rounds[0]["bytes_up"] == N * (8 * task.dim + 4)
+    assert done.history.rounds[0]["bytes_down"] == N * 8 * task.dim
+
+
+@pytest.mark.parametrize(("buffers", "extra"), [("shared", 4 * 2 * 6), ("local", 0)])
+def test_running_statistics_are_billed_where_they_travel(
+    run: Any, federation: Any, buffers: Any, extra: int
+) -> None:
+    """The mean and the variance of six channels, in float32, up and down."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    task, data = Task(model, buffers=buffers), federation((6, 8, 4))
+    done = run(FedAvg(steps=2, batch=2, weighted=False), task=task, data=data, rounds=1)
+    assert done.history.rounds[0]["bytes_up"] == 3 * (4 * task.dim + extra)
+    assert done.history.rounds[0]["bytes_down"] == 3 * (4 * task.dim + extra)
+
+
+def test_the_figures_of_a_run_add_up(run: Any, linear: Task) -> None:
+    done = run(LpProj(dim=21, steps=1), task=linear, rounds=3, cohort=S, trainers="everyone")
+    summary = done.summary()
+    assert summary["bytes_up"] + summary["bytes_down"] == 3 * 4 * 21 * (N + S)

@@ -1,0 +1,239 @@
+"""The contract of a method carries servers that hold, tell and choose more than one model.
+
+Each toy is a few lines; the plane's points make its rounds a hand calculation (client k's gradient is x - mean_k).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from descant import FederatedData, Run, Task
+from descant.engine.cohort import sample
+from descant.errors import SettingError
+from descant.methods import Aggregate, Gradient, Layout, LocalView, Messages, Method, PerClient, Tree, Work
+
+N, LR, STEPS = 4, 0.1, 3
+FULL = Work(steps=STEPS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toy(Method):
+    name: ClassVar[str] = "toy"
+    paper: ClassVar[str] = "none"
+    trains: ClassVar[tuple[str, ...]] = ("personal",)
+    has_shared: ClassVar[bool] = False
+    personalizes: ClassVar[bool] = True
+
+    def client_start(self, x: Tensor) -> Tree:
+        return {"v": x}
+
+    def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return state["v"]
+
+    def step(self, x: Tensor, grad: Gradient) -> Tensor:
+        return x - LR * grad(x)
+
+
+def server(run: Run) -> Tree:
+    assert run._simulation is not None and run.collapse is None
+    return run._simulation.server.state
+
+
+def clients(run: Run) -> Tree:
+    assert run._simulation is not None
+    return run._simulation.store.leaves
+
+
+def close(a: Tensor, b: Tensor) -> None:
+    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
+
+
+class Scaffold(Toy):
+    """Karimireddy et al. 2020, option II: the server holds more than it tells, a message has two leaves."""
+
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return {"w": x0, "c": torch.zeros_like(x0), "clients": torch.tensor(clients)}
+
+    def client_start(self, x: Tensor) -> Tree:
+        return {"c_k": torch.zeros_like(x)}
+
+    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+        return {"w": server["w"], "c": server["c"]}
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        w, correction = down["w"], down["c"] - state["c_k"]
+        x = local.run(self.corrected, w, correction, work=FULL, role="personal")
+        c_k = state["c_k"] - down["c"] + (w - x) / (STEPS * LR)
+        return {"dw": x - w, "dc": c_k - state["c_k"]}, {"c_k": c_k}
+
+    def corrected(self, x: Tensor, grad: Gradient, correction: Tensor) -> Tensor:
+        return x - LR * (grad(x) + correction)
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        mean = aggregate(messages)
+        share = len(messages.clients) / server["clients"]
+        return server | {"w": server["w"] + mean["dw"], "c": server["c"] + share * mean["dc"]}
+
+    def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return down["w"]
+
+
+@pytest.mark.parametrize("cohort", [2, 4])
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_a_server_with_a_control_variate(
+    run: Any, point: Task, points: FederatedData, means: Tensor, cohort: int, chunk: int
+) -> None:
+    done = run(Scaffold(), task=point, data=points, rounds=5, cohort=cohort, chunk=chunk)
+    w, c, c_k = point.start(), torch.zeros(2).double(), torch.zeros(N, 2).double()
+    for t in range(1, 6):
+        dw, dc = torch.zeros(2).double(), torch.zeros(2).double()
+        for k in sample(5, t, cohort, torch.ones(N)).tolist():
+            x = w
+            for _ in range(STEPS):
+                x = x - LR * (x - means[k] + c - c_k[k])
+            new = c_k[k] - c + (w - x) / (STEPS * LR)
+            dw, dc = dw + (x - w) / cohort, dc + (new - c_k[k]) / N
+            c_k[k] = new
+        w, c = w + dw, c + dc
+    close(server(done)["w"], w)
+    close(server(done)["c"], c)
+    close(clients(done)["c_k"], c_k)
+    assert done.history.rounds[0]["bytes_up"] == done.history.rounds[0]["bytes_down"] == cohort * 2 * 2 * 8
+
+
+class ToldApart(Toy):
+    """Every client is told a number of its own beside one that all are told, and adds both to its model."""
+
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return {"own": 10.0 * torch.arange(clients).double(), "all": torch.tensor(0.5, dtype=torch.float64)}
+
+    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+        return {"own": PerClient(server["own"]), "all": server["all"]}
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        return {}, {"v": state["v"] + (down["own"] + down["all"])[:, None]}
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4])
+def test_a_broadcast_with_a_row_for_every_client(run: Any, point: Task, points: FederatedData, chunk: int) -> None:
+    done = run(ToldApart(), task=point, data=points, rounds=2, chunk=chunk)
+    told = 2 * (10.0 * torch.arange(N).double() + 0.5)
+    close(clients(done)["v"], point.start() + told[:, None])
+    assert done.history.rounds[0]["bytes_down"] == N * 2 * 8  # a client hears its row, not all rows
+
+
+class Stale(Toy):
+    """The server averages what it last heard of every client, as Fed+ and FLAME do."""
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        return ("u",)
+
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return {"u": x0.expand(clients, -1), "w": x0}
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        v = local.run(self.step, state["v"], work=FULL, role="personal")
+        return {"v": v}, {"v": v}
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        u = messages.into(server["u"], "v")
+        return {"u": u, "w": u.mean(0)}
+
+
+def test_a_server_that_remembers_those_who_are_silent(
+    run: Any, point: Task, points: FederatedData, means: Tensor
+) -> None:
+    done = run(Stale(), task=point, data=points, rounds=2, cohort=2, trainers="everyone")
+    heard = torch.zeros(N, dtype=torch.int64)
+    for t in (1, 2):
+        heard[sample(5, t, 2, torch.ones(N))] = t
+    assert set(heard.tolist()) == {0, 1, 2}  # never, once and lately
+    u = means + (1 - LR) ** (STEPS * heard.double())[:, None] * (point.start() - means)
+    close(server(done)["u"], u)
+    close(server(done)["w"], u.mean(0))
+    close(clients(done)["v"], means + (1 - LR) ** (2 * STEPS) * (point.start() - means))
+
+
+class Quiet(Toy):
+    """Odd rounds are local steps, even rounds pull towards the mean (L2SGD without its coin)."""
+
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return {"w": x0}
+
+    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+        return {"w": server["w"]}
+
+    def silent(self, server: Tree, round: int, coin: float) -> bool:
+        return round % 2 == 1
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        v = state["v"]
+        v = 0.5 * (v + down["w"]) if down else local.run(self.step, v, work=FULL, role="personal")
+        return {"v": v}, {"v": v}
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        return {"w": aggregate({"v": messages["v"]})["v"]}
+
+
+def test_a_silent_round_costs_no_bytes(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:
+    done = run(Quiet(), task=point, data=points, rounds=4)
+    v, w = point.start().expand(N, -1), point.start()
+    for t in range(1, 5):
+        v = means + (1 - LR) ** STEPS * (v - means) if t % 2 else 0.5 * (v + w)
+        w = w if t % 2 else v.mean(0)
+    close(clients(done)["v"], v)
+    close(server(done)["w"], w)
+    rows = done.history.rounds
+    assert [row["bytes_up"] for row in rows] == [row["bytes_down"] for row in rows] == [0, 64, 0, 64]
+    assert [row["received"] for row in rows] == [0, N, 0, N]
+    assert [row["gradients"] for row in rows] == [N * STEPS, 0, N * STEPS, 0]
+
+
+class InTurn(Toy):
+    """The server draws only clients that it has not heard yet."""
+
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return {"waiting": torch.ones(clients)}
+
+    def cohort_weights(self, server: Tree) -> Tensor | None:
+        return server["waiting"]
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        heard = torch.zeros(len(local.clients))
+        return {"heard": heard}, {"v": state["v"] + 1}
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        return {"waiting": messages.into(server["waiting"], "heard")}
+
+
+def test_a_method_may_choose_its_cohort(run: Any, point: Task, points: FederatedData) -> None:
+    one_each = run(InTurn(), task=point, data=points, rounds=2, cohort=2)
+    close(clients(one_each)["v"], (point.start() + 1).expand(N, -1))
+    assert server(one_each)["waiting"].tolist() == [0] * N
+    with pytest.raises(SettingError, match="a cohort of 2 cannot be drawn: only 0 clients"):
+        run(InTurn(), task=point, data=points, rounds=3, cohort=2)
+
+
+class Tossing(Toy):
+    """Every client reports the coin and the round that it sees."""
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        local.record("coin", torch.full((len(local.clients),), local.coin, dtype=torch.float64))
+        local.record("rounds", torch.full((len(local.clients),), local.round))
+        return {}, state
+
+
+def test_all_parties_of_a_round_see_one_coin(run: Any, point: Task, points: FederatedData) -> None:
+    done = run(Tossing(), task=point, data=points, rounds=400, chunk=1)
+    coins = [row["coin"] / N for row in done.history.rounds]
+    alone = run(Tossing(), task=point, data=points, rounds=400, cohort=1)
+    assert coins == [row["coin"] for row in alone.history.rounds]
+    assert [row["rounds"] for row in done.history.rounds] == [N * t for t in range(1, 401)]
+    assert len(set(coins)) == 400 and all(0 < coin < 1 for coin in coins)
+    assert abs(sum(coins) / 400 - 0.5) <= 4 * (1 / 12 / 400) ** 0.5

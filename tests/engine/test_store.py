@@ -1,0 +1,103 @@
+"""The clients' state: in memory or in files, the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from descant.engine.store import ClientStore, MappedStore, Tree
+
+N = 9
+
+
+def first(who: Tensor) -> Tree:
+    """Client k starts at k."""
+    return {"v": who[:, None].expand(-1, 3).double(), "n": who}
+
+
+@pytest.fixture(params=["memory", "disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ClientStore:
+    return ClientStore(N, first) if request.param == "memory" else MappedStore(N, first, tmp_path / "clients")
+
+
+def rows(who: Tensor, value: float) -> Tree:
+    return {"v": torch.full((len(who), 3), value, dtype=torch.float64), "n": torch.full((len(who),), int(value))}
+
+
+def test_a_client_that_was_never_written_has_its_first_state(store: ClientStore) -> None:
+    who = torch.tensor([4, 0, 8])
+    assert store.gather(who)["v"].equal(first(who)["v"]) and store.gather(who)["n"].equal(who)
+    assert not store.touched.any()
+
+
+def test_what_is_scattered_and_settled_is_gathered_and_others_keep_what_they_had(store: ClientStore) -> None:
+    store.scatter(torch.tensor([1, 2, 7]), rows(torch.arange(3), 50.0))
+    store.settle()
+    found = store.gather(torch.tensor([7, 3, 1]))
+    assert found["v"][:, 0].tolist() == [50, 3, 50] and found["n"].tolist() == [50, 3, 50]
+    assert store.touched.nonzero().squeeze(1).tolist() == [1, 2, 7]
+    assert store.leaves["n"].tolist() == [0, 50, 50, 3, 4, 5, 6, 50, 8]
+
+
+def test_a_gathered_row_is_a_copy(store: ClientStore) -> None:
+    store.scatter(torch.tensor([1]), rows(torch.arange(1), 50.0))
+    store.settle()
+    for k in (0, 1):
+        before = store.gather(torch.tensor([k]))["v"].clone()
+        store.gather(torch.tensor([k]))["v"].fill_(-1)
+        assert store.gather(torch.tensor([k]))["v"].equal(before)
+
+
+def test_clients_without_state_are_counted_all_the_same(tmp_path: Path) -> None:
+    for store in (ClientStore(N, lambda who: {}), MappedStore(N, lambda who: {}, tmp_path)):
+        store.scatter(torch.tensor([3]), {})
+        assert store.changed()[0].tolist() == [3] and store.gather(torch.tensor([3])) == {}
+        store.settle()
+        assert store.touched[3] and store.leaves == {}
+
+
+def test_what_must_be_committed_is_everything_in_memory_and_the_last_round_on_disk(tmp_path: Path) -> None:
+    for store, expected in ((ClientStore(N, first), [1, 2]), (MappedStore(N, first, tmp_path), [2])):
+        for k in (1, 2):
+            store.scatter(torch.tensor([k]), rows(torch.arange(1), 10.0 * k))
+            who, changed = store.changed()
+            store.settle()
+        assert who.tolist() == expected and changed["n"].tolist() == [10 * k for k in expected]
+
+
+def test_files_change_only_when_they_are_told_to(tmp_path: Path) -> None:
+    store = MappedStore(N, first, tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    store.scatter(torch.tensor([1, 2]), rows(torch.arange(2), 50.0))
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    store.settle()
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} != before
+
+
+def test_files_are_opened_again_as_they_were(tmp_path: Path) -> None:
+    store = MappedStore(N, first, tmp_path)
+    store.scatter(torch.tensor([0, 1, 5, 8]), rows(torch.arange(4), 50.0))
+    store.settle()
+    again = MappedStore(N, first, tmp_path)
+    assert again.leaves["v"].equal(store.leaves["v"]) and again.touched.equal(store.touched)
+    with pytest.raises(ValueError, match=r"leaves\.json describes the clients of another run"):
+        MappedStore(N + 1, first, tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    MappedStore(N, first, tmp_path)
+    (tmp_path / "leaf0.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"leaf0\.bin has 0 bytes"):
+        MappedStore(N, first, tmp_path)
+
+
+def test_a_million_clients_take_no_space_until_they_are_written(tmp_path: Path) -> None:
+    store = MappedStore(1_000_000, lambda who: {"v": torch.zeros(len(who), 600)}, tmp_path)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 2e9
+    store.scatter(torch.tensor([999_999]), {"v": torch.ones(1, 600)})
+    store.settle()
+    assert store.gather(torch.tensor([999_999, 5]))["v"].sum(1).tolist() == [600, 0]
+    assert sum(file.stat().st_blocks * 512 for file in tmp_path.iterdir()) < 1e6
