@@ -3,6 +3,7 @@
 from descant import aggregators, codecs, coupling, data, methods, models
 from descant.data import FederatedData
 from descant.engine import Evaluation
+from descant.resume import resume
 from descant.runs import Run
 from descant.simulate import simulate
 from descant.task import Metric, Task
@@ -24,5 +25,6 @@ __all__ = [
     "load",
     "methods",
     "models",
+    "resume",
     "simulate",
 ]

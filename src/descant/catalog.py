@@ -39,18 +39,14 @@ def build(kind: str, spec: Spec, *leading: Any) -> Any:
     singular = kind.removesuffix("s")
     name = settings.pop("name", None)
     if not isinstance(name, str):
-        raise SettingError(
-            f"a {singular} needs a name, as in {{name: {next(iter(CATALOG[kind]))}}}; got {spec!r}"
-        )
+        raise SettingError(f"a {singular} needs a name, as in {{name: {next(iter(CATALOG[kind]))}}}; got {spec!r}")
     make = _find(kind, name)
     known = _settable(make, skip=len(leading))
     for field in settings:
         if field not in known:
             raise unknown(f"setting of {singular} '{name}'", field, known)
     values = {field: _value(f"{name}.{field}", known[field], value) for field, value in settings.items()}
-    missing = [
-        p.name for p in _parameters(make)[len(leading) :] if p.default is p.empty and p.name not in values
-    ]
+    missing = [p.name for p in _parameters(make)[len(leading) :] if p.default is p.empty and p.name not in values]
     if missing:
         raise SettingError(f"{singular} '{name}' needs a value for {', '.join(missing)}")
     return make(*leading, **values)
@@ -64,9 +60,7 @@ def describe(thing: object) -> dict[str, Any]:
         name = f"{cls.__module__}:{cls.__qualname__}"
     assert is_dataclass(thing)
     values = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    return {"name": name} | {
-        k: describe(v) if isinstance(v, tuple(_NESTED)) else v for k, v in values.items()
-    }
+    return {"name": name} | {k: describe(v) if isinstance(v, tuple(_NESTED)) else v for k, v in values.items()}
 
 
 def entries(kind: str) -> list[dict[str, Any]]:

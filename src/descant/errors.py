@@ -10,6 +10,10 @@ class SettingError(ValueError):
     """A setting that cannot be used, with its name, its value and what is allowed."""
 
 
+class ResumeError(SettingError):
+    """A run that cannot be gone on with, or not with what was handed in."""
+
+
 class TaskError(ValueError):
     """A model, loss or metric that cannot be trained for many clients at once, or at all."""
 

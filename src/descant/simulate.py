@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -17,15 +18,16 @@ from descant.codecs import Native
 from descant.data import FederatedData
 from descant.engine import Evaluation, Plan, Record, Simulation, cohort_size
 from descant.engine.cohort import Sampling
+from descant.engine.tuning import prepare
 from descant.errors import SettingError
+from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.runs import Federation, History, Run
-from descant.runs.run import claim
-from descant.task import Mode, Task, choose
+from descant.runs.journal import Journal, claim
+from descant.task import Loop, Mode, Task
 from descant.version import __version__
 
 _MEMORY = 2**27  # numbers that a chunk of clients may take
-_PROBED = 3  # examples that a model is tried on
 
 
 def simulate(
@@ -36,7 +38,7 @@ def simulate(
     rounds: int,
     cohort: int | float | None = None,
     seed: int = 0,
-    out: str | Path | None = None,
+    out: str | Path | Journal | None = None,
     sampling: Sampling = "uniform",
     trainers: Literal["cohort", "everyone"] = "cohort",
     own_start: bool = False,
@@ -48,6 +50,8 @@ def simulate(
     mode: Mode = "auto",
     chunk: int | None = None,
     device: str = "cpu",
+    store: Literal["memory", "disk"] = "memory",
+    commit: int | None = None,
     overwrite: bool = False,
     progress: Callable[[Record], None] | None = None,
 ) -> Run:
@@ -60,7 +64,7 @@ def simulate(
         rounds: the number of communication rounds.
         cohort: clients a round: a number, a fraction (0.1 is a tenth), or None for everyone.
         seed: all draws of the run follow from it.
-        out: a folder to leave the run in.
+        out: a folder to leave the run in. Should it be interrupted, `resume` goes on with it from there.
         sampling: the cohort is drawn uniformly, or in proportion to the clients' "size".
         trainers: who trains in a round: the cohort, or everyone while only the cohort's messages are used.
         own_start: every client draws a model of its own to start from, instead of the module's parameters.
@@ -72,10 +76,19 @@ def simulate(
         mode: "vmap" runs all clients as one program, "loop" one after the other; "auto" chooses.
         chunk: how many clients are processed at once; by default what fits memory. Results do not depend on it.
         device: where to compute, such as "cpu" or "cuda".
+        store: where the clients' state lies: in memory, or on "disk", memory-mapped in `out`, for more clients than
+            memory holds.
+        commit: after how many rounds to commit to `out`, so that the run can be resumed from there. By default when
+            10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every round.
         overwrite: replace the run that already lies in `out`.
         progress: called with every record as it is made.
     """
-    folder = claim(out, overwrite) if out is not None else None
+    journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, overwrite))
+    _check("commit", commit, commit is None or commit >= 1, "a positive number of rounds")
+    _check("store", store, store in ("memory", "disk"), "'memory' or 'disk'")
+    _check("store", store, store == "memory" or journal is not None, "'memory' unless there is a folder `out`")
+    _check("commit", commit, store == "memory" or commit in (None, 1), "1 (or nothing) with store='disk'")
+    prints = _fingerprints(task, data) if journal is not None else {}
     evaluation = Evaluation(every=evaluate) if isinstance(evaluate, int) else evaluate
     data = data.to(dtype=task.dtype, device=device)
     plan = Plan(
@@ -87,32 +100,48 @@ def simulate(
         own_start=own_start,
         stragglers=_check("stragglers", stragglers, 0 <= stragglers <= 1, "a share from 0 to 1"),
         drop_last=drop_last,
-        keep_nonfinite=_check("nonfinite", nonfinite, nonfinite in ("drop", "keep"), "'drop' or 'keep'")
-        == "keep",
-        chunk=_check("chunk", chunk or _chunk(task, data), chunk is None or chunk >= 1, "a positive number"),
+        keep_nonfinite=_check("nonfinite", nonfinite, nonfinite in ("drop", "keep"), "'drop' or 'keep'") == "keep",
+        chunk=_check("chunk", chunk, chunk is None or chunk >= 1, "a positive number") or _chunk(task, data),
         evaluation=evaluation,
         aggregator=aggregator or Mean(),
         codec=Native(),
     )
-    inputs, targets = data.train.client(0)
-    execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
+    trainers_a_round = plan.cohort if plan.trainers == "cohort" else len(data)
+    at_once = min(plan.chunk, trainers_a_round)
+    programs = plan.rounds * -(-trainers_a_round // at_once)
+    execution, why = prepare(task, data, method, mode, clients=at_once, programs=programs)
     config = _config(task, data, method, plan) | {
         "execution": {
             "mode": execution.mode,
             "why": why,
             "device": device,
             "threads": torch.get_num_threads(),
-        }
+            "channels_last": getattr(execution, "channels_last", False),
+        },
+        "store": store,
+        "commit": commit,
     }
-    simulation = Simulation(execution, data, method, plan)
     history = History(task.metric.name, task.metric.higher_is_better, _federation(data))
-    for record in simulation.run():
-        history.add(record)
-        if progress is not None:
-            progress(record)
-    run = Run(config, history, simulation)
-    if folder is not None:
-        run.save(folder)
+    with journal or nullcontext():
+        if journal is not None:
+            config = journal.begin(config, prints)
+        if config["execution"]["channels_last"]:
+            execution = Loop(task, channels_last=True)  # what was measured to be fastest when the run began
+        config["execution"]["fallbacks"] = execution.notes  # filled as the run goes on
+        folder = journal.clients if journal is not None and store == "disk" else None
+        simulation = Simulation(execution, data, method, plan, folder)
+        if journal is not None:
+            journal.restore(simulation, history)
+        for record in simulation.run() if history.collapse is None else ():
+            history.add(record)
+            if journal is not None:
+                journal.add(record, simulation)
+            if progress is not None:
+                progress(record)
+        run = Run(config, history, simulation)
+        if journal is not None:
+            run.save(journal.folder)
+            journal.finish()
     return run
 
 
@@ -126,6 +155,11 @@ def _chunk(task: Task, data: FederatedData) -> int:
     """How many clients fit: a few vectors of parameters each, and all their examples."""
     examples = int(data.train.sizes.max()) * prod(data.input_shape)
     return max(1, min(1024, _MEMORY // (8 * task.dim + 2 * examples)))
+
+
+def _fingerprints(task: Task, data: FederatedData) -> dict[str, str]:
+    model = fingerprint([*task.model.named_parameters(), *task.model.named_buffers()])
+    return {"model": model, "data": data.fingerprint}
 
 
 def _federation(data: FederatedData) -> Federation:

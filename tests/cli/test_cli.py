@@ -80,7 +80,8 @@ def test_a_mistake_is_one_line_and_no_traceback(tmp_path: Path, text: str, messa
 def test_the_examples_run(tmp_path: Path, name: str) -> None:
     values = yaml.safe_load((EXAMPLES / name).read_text())
     command = "compare" if "methods" in values else "run"
-    short = ["--set", "rounds=1", "--set", "data.clients=10"] + (["--set", "seeds=1"] if command == "compare" else [])
+    short = ["--set", "rounds=1", "--set", "data.clients=10"]
+    short += ["--set", "seeds=1"] if command == "compare" else []
     done = descant(command, str(EXAMPLES / name), *short, "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

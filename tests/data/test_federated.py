@@ -223,8 +223,6 @@ def test_every_data_set_has_a_one_line_summary() -> None:
 
 
 def test_importing_the_data_loads_no_optional_package() -> None:
-    code = (
-        "import sys, descant.data; print([m for m in ('sklearn', 'pydantic', 'polars') if m in sys.modules])"
-    )
+    code = "import sys, descant.data; print([m for m in ('sklearn', 'pydantic', 'polars') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

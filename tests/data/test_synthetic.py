@@ -21,9 +21,7 @@ def inputs_of(data: FederatedData, k: int) -> torch.Tensor:
 
 
 def same(a: FederatedData, b: FederatedData, clients: int) -> bool:
-    pairs = [
-        (a.part(p).client(k), b.part(p).client(k)) for p in ("train", "valid", "test") for k in range(clients)
-    ]
+    pairs = [(a.part(p).client(k), b.part(p).client(k)) for p in ("train", "valid", "test") for k in range(clients)]
     return all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in pairs)
 
 

@@ -36,7 +36,10 @@ def test_a_grid_is_every_method_with_every_seed() -> None:
 
 
 def test_a_list_of_methods_is_labelled_by_name_and_needs_labels_where_one_stands_twice() -> None:
-    assert [c.label for c in comparison(values(methods=["local", {"name": "ditto"}], seeds=1)).cells] == ["local", "ditto"]
+    assert [c.label for c in comparison(values(methods=["local", {"name": "ditto"}], seeds=1)).cells] == [
+        "local",
+        "ditto",
+    ]
     with pytest.raises(SettingError, match="'local' stands twice"):
         comparison(values(methods=["local", {"name": "local", "steps": 2}]))
 

@@ -33,7 +33,9 @@ def ditto() -> dc.methods.Ditto:
     return dc.methods.Ditto(lam=0.5, steps=3, batch=5, solver=dc.methods.FedAvg(steps=2, batch=5))
 
 
-def test_a_summary_names_the_model_the_part_the_statistic_and_the_round(task: dc.Task, data: dc.FederatedData) -> None:
+def test_a_summary_names_the_model_the_part_the_statistic_and_the_round(
+    task: dc.Task, data: dc.FederatedData
+) -> None:
     run = dc.simulate(task, data, ditto(), rounds=6, cohort=2)
     last = run.clients.filter(pl.col("round") == 6, pl.col("model") == "shared")
     sizes = data.test.sizes.numpy()
@@ -93,9 +95,15 @@ def test_a_saved_run_is_read_back_as_it_was(task: dc.Task, data: dc.FederatedDat
 
 def test_a_collapsed_run_is_saved_as_a_result(task: dc.Task, data: dc.FederatedData, tmp_path: Path) -> None:
     task = dc.Task(torch.nn.Linear(4, 1), "squared_error")
-    targets = [(data.train.client(k)[0].numpy(), np.ones((len(data.train.client(k)[0]), 1), "float32")) for k in range(4)]
+    targets = [
+        (data.train.client(k)[0].numpy(), np.ones((len(data.train.client(k)[0]), 1), "float32")) for k in range(4)
+    ]
     run = dc.simulate(
-        task, dc.FederatedData.from_arrays(targets), dc.methods.FedAvg(lr=1e8, steps=20), rounds=9, out=tmp_path / "run"
+        task,
+        dc.FederatedData.from_arrays(targets),
+        dc.methods.FedAvg(lr=1e8, steps=20),
+        rounds=9,
+        out=tmp_path / "run",
     )
     assert run.collapse is not None and run.summary()["collapsed_round"] == run.collapse.round
     assert math.isnan(run.summary()["personal.test_loss.mean@last"])

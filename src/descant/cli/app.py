@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +54,20 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on, when the user interrupts a run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from descant.runs import unfinished
+
+        if not unfinished(folder):
+            raise
+        err.print(f"descant: interrupted; go on with: descant resume {folder}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+
+
 @app.callback()
 def descant(
     version: Annotated[
@@ -65,9 +81,7 @@ def descant(
 def run(
     file: File,
     set: Set = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the run's folder; default: runs/FILE")
-    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="the run's folder; default: runs/FILE")] = None,
     overwrite: Annotated[bool, typer.Option(help="replace the run that lies there")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -76,9 +90,26 @@ def run(
 
     settings = RunSettings.of(read_settings(file, set))
     folder = folder or Path("runs") / file.stem
-    with Progress(quiet) as progress:
+    with _resumable(folder), Progress(quiet) as progress:
         bar = progress.cell(str(settings.method["name"]), settings.rounds)
         finished = settings.execute(folder, overwrite=overwrite, progress=bar)
+    out.print(run_table(finished))
+    out.print(f"The run is in {folder}")
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the folder of an interrupted run")],
+    quiet: Quiet = False,
+) -> None:
+    """Go on with an interrupted run; its result is that of an unbroken one."""
+    from descant.resume import resume as go_on
+    from descant.runs.journal import Journal
+
+    config = Journal.reopen(folder).before
+    with _resumable(folder), Progress(quiet) as progress:
+        bar = progress.cell(str(config["method"]["name"]), config["rounds"])
+        finished = go_on(folder, progress=bar)
     out.print(run_table(finished))
     out.print(f"The run is in {folder}")
 
@@ -95,7 +126,7 @@ def compare(
 ) -> None:
     """Run several methods and seeds on the same data, as FILE.yaml says, and print them side by side.
 
-    Cells that are finished already are read, not run again.
+    Cells that are finished already are read, not run again; one that was interrupted is gone on with.
     """
     from descant.runs.grid import comparison
     from descant.runs.settings import read_settings

@@ -107,8 +107,6 @@ def entries_table(kind: str, entries: Sequence[dict[str, Any]]) -> Table:
     for heading in ("name", "what it is", "settings"):
         table.add_column(heading)
     for entry in entries:
-        fields = ", ".join(
-            f["name"] if f["required"] else f"{f['name']}={f['default']}" for f in entry["fields"]
-        )
+        fields = ", ".join(f["name"] if f["required"] else f"{f['name']}={f['default']}" for f in entry["fields"])
         table.add_row(entry["name"], entry["summary"], fields)
     return table

@@ -14,6 +14,7 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "fedplus-synthetic": fedplus_synthetic,
     "digits": digits,
     "folder": FederatedData.from_folder,
+    "mapped": FederatedData.from_mapped,
 }
 
 __all__ = ["DATASETS", "DataError", "FederatedData", "Part", "digits", "fedplus_synthetic", "synthetic"]

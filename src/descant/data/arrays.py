@@ -32,9 +32,7 @@ class Rows(NamedTuple):
     targets: npt.NDArray[Any]
 
 
-def parts_of(
-    clients: Mapping[str, Client], *, test: float, valid: float, seed: int
-) -> tuple[Part, Part, Part]:
+def parts_of(clients: Mapping[str, Client], *, test: float, valid: float, seed: int) -> tuple[Part, Part, Part]:
     """The train, valid and test parts of clients that come whole (and are split) or already in parts."""
     names = list(clients)
     check_names(names)
@@ -50,8 +48,7 @@ def parts_of(
     rows = [_rows_by_part(client, name) for name, client in clients.items()]
     like = rows[0]["train"]
     train, valid_part, test_part = (
-        pack([client.get(part, _none_like(like)) for client in rows], names, like, f"{part} ")
-        for part in PARTS
+        pack([client.get(part, _none_like(like)) for client in rows], names, like, f"{part} ") for part in PARTS
     )
     return train, valid_part, test_part
 
@@ -111,9 +108,7 @@ def as_array(values: Any, field: str, name: str | None = None) -> npt.NDArray[An
     except (TypeError, ValueError) as error:
         raise DataError(f"{field} are not a rectangular array of numbers ({error})", client=name) from error
     if array.dtype.name not in _DTYPES:
-        raise DataError(
-            f"{field} are {array.dtype}: convert them to one of {', '.join(_DTYPES)}", client=name
-        )
+        raise DataError(f"{field} are {array.dtype}: convert them to one of {', '.join(_DTYPES)}", client=name)
     return array.astype(array.dtype.newbyteorder("="), copy=False)  # torch reads native byte order only
 
 

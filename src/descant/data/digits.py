@@ -45,8 +45,7 @@ def deal(
     left = np.full(CLASSES, clients * labels // CLASSES)  # shards of each label
     left[rng.permutation(CLASSES)[: clients * labels % CLASSES]] += 1
     shards = [
-        np.array_split(rng.permutation(np.flatnonzero(targets == label)), left[label])
-        for label in range(CLASSES)
+        np.array_split(rng.permutation(np.flatnonzero(targets == label)), left[label]) for label in range(CLASSES)
     ]
     hands = []
     for _ in range(clients):

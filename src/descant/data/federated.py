@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from descant.data.folder import client_files, read_client
 from descant.data.part import Part
 from descant.data.splits import split
 from descant.errors import SettingError, unknown
+from descant.fingerprint import fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,16 @@ class FederatedData:
         """The shape of one example."""
         return tuple(self.train.inputs.shape[1:])
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of every example, and of who holds it."""
+        named = [
+            (f"{name}.{field}", getattr(self.part(name), field))
+            for name in PARTS
+            for field in ("inputs", "targets", "offsets")
+        ]
+        return fingerprint(named, f"{self.classes} {self.clients}")
+
     def counts(self) -> Tensor:
         """How many training labels of each class every client holds, [N, classes]."""
         if self.classes is None:
@@ -72,9 +84,7 @@ class FederatedData:
         cells = owners * self.classes + targets.flatten()
         return cells.bincount(minlength=len(self) * self.classes).reshape(len(self), self.classes)
 
-    def to(
-        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> FederatedData:
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> FederatedData:
         """The data on `device`, floating inputs and targets in `dtype`; itself where nothing changes."""
         if dtype is not None and not dtype.is_floating_point:
             raise SettingError(f"dtype = {dtype}: it must be floating; integer inputs and labels keep theirs")
@@ -82,6 +92,29 @@ class FederatedData:
         if train is self.train and valid is self.valid and test is self.test:
             return self
         return replace(self, train=train, valid=valid, test=test)
+
+    def mapped(self, folder: Path | str) -> FederatedData:
+        """The same data in memory-mapped files: read when needed, and never in memory as a whole.
+
+        The files are written once; where the folder holds this data already, they are used as they are. A model of
+        another dtype than the data's would copy it into memory: lay it out as `data.to(dtype=...)`.
+        """
+        from descant.data.mapped import holds, load, save
+
+        folder = Path(folder)
+        if holds(folder, fingerprint=self.fingerprint):
+            return load(folder)
+        return save(folder, [self], self.name, self.settings)
+
+    @classmethod
+    def from_mapped(cls, folder: Path | str) -> FederatedData:
+        """Data that `mapped` laid into a folder, from its files.
+
+        They are not hashed again: whoever changes them makes them other data under the same name.
+        """
+        from descant.data.mapped import load
+
+        return load(Path(folder))
 
     @classmethod
     def from_arrays(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -40,6 +41,11 @@ class Part:
     def sizes(self) -> Tensor:
         """The number of examples of every client, [N]."""
         return self.offsets.diff()
+
+    @cached_property
+    def largest(self) -> int:
+        """The number of examples of the largest client."""
+        return int(self.sizes.max()) if len(self) else 0
 
     @property
     def owners(self) -> Tensor:

@@ -18,9 +18,7 @@ from descant.errors import SettingError
 IntArray = npt.NDArray[np.int64]
 
 
-def split(
-    whole: Part, clients: Sequence[str], *, test: float, valid: float, seed: int
-) -> tuple[Part, Part, Part]:
+def split(whole: Part, clients: Sequence[str], *, test: float, valid: float, seed: int) -> tuple[Part, Part, Part]:
     """Shuffle every client's examples and cut them into train, valid and test (sizes: `split_sizes`).
 
     A client's shuffle is addressed by (seed, client's name): it does not depend on the other clients.

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from descant.data.federated import FederatedData
+from descant.data.mapped import holds, load, save
 from descant.errors import SettingError
 
 FloatArray = npt.NDArray[np.float64]
+_BLOCK = 1000  # clients that are drawn in one go into files
 
 
 class TrueModel(NamedTuple):
@@ -34,6 +37,7 @@ def synthetic(
     seed: int = 0,
     dim: int = 60,
     classes: int = 10,
+    folder: Path | str | None = None,
 ) -> FederatedData:
     """Synthetic(alpha, beta): 100 clients, 60 features, 10 classes (Li et al., 2020; lp-proj, section C.1).
 
@@ -48,7 +52,8 @@ def synthetic(
 
     Balanced clients have `samples` examples each (202 give 129 / 32 / 41); otherwise `samples` is unused and
     n_k = 100 + floor(lognormal(4, 2)), a heavy tail.  Client k's draws come from (seed, k) alone: it is the
-    same whatever the number of clients.
+    same whatever the number of clients.  With a `folder`, clients are drawn into memory-mapped files, which are
+    used again where they are there already: a hundred thousand clients need not fit memory.
     """
     settings = {
         "alpha": alpha,
@@ -61,7 +66,17 @@ def synthetic(
         "classes": classes,
     }
     size = (lambda _: samples) if balanced else _power_law(100)
-    return _generate("synthetic", settings, alpha, beta, clients, size, seed, dim, classes)
+
+    def block(first: int, last: int) -> FederatedData:
+        return _generate("synthetic", settings, alpha, beta, range(first, last), size, seed, dim, classes)
+
+    _check("synthetic", settings)
+    if folder is None:
+        return block(0, clients)
+    if holds(Path(folder), settings=settings):
+        return load(Path(folder))
+    blocks = (block(k, min(k + _BLOCK, clients)) for k in range(0, clients, _BLOCK))
+    return save(Path(folder), blocks, "synthetic", settings)
 
 
 def fedplus_synthetic(
@@ -75,7 +90,8 @@ def fedplus_synthetic(
     examples is its test part, as in the paper; a fifth of the rest is taken from train for validation.
     """
     settings = {"clients": clients, "zeta": zeta, "beta": beta, "seed": seed}
-    return _generate("fedplus-synthetic", settings, zeta, beta, clients, _power_law(50), seed, 60, 10)
+    _check("fedplus-synthetic", settings)
+    return _generate("fedplus-synthetic", settings, zeta, beta, range(clients), _power_law(50), seed, 60, 10)
 
 
 def _power_law(least: int) -> Callable[[np.random.Generator], int]:
@@ -87,22 +103,25 @@ def _generate(
     settings: dict[str, Any],
     alpha: float,
     beta: float,
-    clients: int,
+    clients: range,
     size: Callable[[np.random.Generator], int],
     seed: int,
     dim: int,
     classes: int,
 ) -> FederatedData:
+    drawn = {}
+    for k in clients:
+        rng = np.random.default_rng([seed, k])
+        n = size(rng)  # first, so that sizes depend on nothing else
+        drawn[str(k)] = _examples(rng, true_model(rng, alpha, beta, dim, classes), n)
+    return replace(FederatedData.from_arrays(drawn, seed=seed, classes=classes, name=name), settings=settings)
+
+
+def _check(name: str, settings: dict[str, Any]) -> None:
     for field, value in settings.items():
         least = 0 if field in ("alpha", "beta", "zeta", "seed") else 1
         if not (math.isfinite(value) and (value >= least or field == "balanced")):
             raise SettingError(f"{name}: {field} = {value!r}: it must be a number of at least {least}")
-    drawn = []
-    for k in range(clients):
-        rng = np.random.default_rng([seed, k])
-        n = size(rng)  # first, so that sizes depend on nothing else
-        drawn.append(_examples(rng, true_model(rng, alpha, beta, dim, classes), n))
-    return replace(FederatedData.from_arrays(drawn, seed=seed, classes=classes, name=name), settings=settings)
 
 
 def true_model(rng: np.random.Generator, alpha: float, beta: float, dim: int, classes: int) -> TrueModel:

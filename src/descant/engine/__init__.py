@@ -2,7 +2,7 @@
 
 from descant.engine.cohort import cohort_size
 from descant.engine.evaluation import Evaluation
-from descant.engine.records import Account, Collapse, Evaluated, RoundRecord
+from descant.engine.records import Account, Collapse, Evaluated, RoundRecord, Snapshot
 from descant.engine.simulation import Plan, Record, Simulation
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Record",
     "RoundRecord",
     "Simulation",
+    "Snapshot",
     "cohort_size",
 ]

@@ -7,19 +7,29 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from descant.engine.leaves import Leaves
 from descant.engine.records import Account, RoundRecord
+
+KINDS = ("bytes_up", "bytes_down", "gradients", "examples")
 
 
 class Ledger:
-    """Bytes and gradients per client, cumulative, and the totals of the current round."""
+    """Bytes and gradients per client, cumulative, and the totals of the current round.
 
-    def __init__(self, clients: int) -> None:
-        self.spent = {name: torch.zeros(clients, dtype=torch.int64) for name in _KINDS}
+    `kept` holds the amounts [N, kinds] on disk, if anything does: they come from there, and go there by `settle`.
+    """
+
+    def __init__(self, clients: int, kept: Leaves | None = None) -> None:
+        self._kept = kept
+        self._table = torch.zeros(clients, len(KINDS), dtype=torch.int64)
+        if kept is not None:
+            self._table.copy_(kept["spent"])
+        self.spent = {kind: self._table[:, i] for i, kind in enumerate(KINDS)}  # [N] each
         self.open()
 
     def open(self) -> None:
         """Start a round."""
-        self._round = dict.fromkeys(_KINDS, 0)
+        self._round = dict.fromkeys(KINDS, 0)
         self._figures: dict[str, float] = {}
         self._began = perf_counter()
 
@@ -48,5 +58,16 @@ class Ledger:
     def account(self, round: int) -> Account:
         return Account(round=round, **{kind: amounts.clone() for kind, amounts in self.spent.items()})
 
+    def of(self, who: Tensor) -> Tensor:
+        """What the clients `who` [K] have spent so far [K, kinds]."""
+        return self._table[who.cpu()]
 
-_KINDS = ("bytes_up", "bytes_down", "gradients", "examples")
+    def restore(self, who: Tensor, spent: Tensor) -> None:
+        """Let the clients `who` [K] have spent so much [K, kinds], as a commit says."""
+        self._table[who] = spent
+        self.settle(who)
+
+    def settle(self, who: Tensor) -> None:
+        """What the clients `who` have spent is durable: it may go to the disk."""
+        if self._kept is not None:
+            self._kept.write("spent", who.cpu(), self.of(who))

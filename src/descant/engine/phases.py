@@ -27,7 +27,7 @@ class Phase:
             return tuple(self.take(leaf) for leaf in tree)
         if self.who is not None:
             return tree[self.who]
-        # One layout, so that one program serves; torch calls a tensor without numbers contiguous whatever its strides.
+        # One layout, so that one program serves; a tensor without numbers is contiguous whatever its strides.
         return tree.contiguous() if tree.numel() else torch.empty(tree.shape, dtype=tree.dtype, device=tree.device)
 
     def put(self, tree: Any, rows: Any) -> Any:

@@ -51,3 +51,15 @@ class Collapse:
 
     round: int
     why: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A simulation between two rounds, without what its store has settled already."""
+
+    round: int
+    server: dict[str, Tensor]
+    statistics: Tensor  # [b] of the shared model
+    clients: Tensor  # [K] who changed
+    rows: dict[str, Tensor]  # their state [K, ...]
+    spent: Tensor  # [K, kinds] of the ledger

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -14,12 +15,12 @@ from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.draws import seed_of, uniform
 from descant.engine.batches import Rows
-from descant.engine.cohort import Sampling, sample
+from descant.engine.cohort import Sampling, sample, sample_uniform
 from descant.engine.evaluation import Evaluation
 from descant.engine.ledger import Ledger
 from descant.engine.measure import measure
-from descant.engine.records import Account, Collapse, Evaluated, RoundRecord
-from descant.engine.store import ClientStore
+from descant.engine.records import Account, Collapse, Evaluated, RoundRecord, Snapshot
+from descant.engine.store import ClientStore, MappedStore
 from descant.engine.view import Setting, View
 from descant.engine.wire import Inbox, Server, not_finite, rows_finite, seen_by, size_of_one
 from descant.methods import Method, Tree
@@ -49,36 +50,72 @@ class Plan:
 
 
 class Simulation:
-    """A federation in one process. `run` yields what is to be reported, round by round."""
+    """A federation in one process. `run` yields what is to be reported, round by round.
 
-    def __init__(self, execution: Execution, data: FederatedData, method: Method, plan: Plan) -> None:
+    With a `folder` the clients' state is memory-mapped there; it then changes only by `settle`, after every round.
+    """
+
+    def __init__(
+        self, execution: Execution, data: FederatedData, method: Method, plan: Plan, folder: Path | None = None
+    ) -> None:
         self.execution, self.data, self.method, self.plan = execution, data, method, plan
         self.task = execution.task
         self.everyone = torch.arange(len(data), device=data.train.inputs.device)
         self.x0 = self.task.start().to(self.everyone.device)
+        self._training = Setting(execution, data, plan.seed, plan.stragglers, plan.drop_last)
+        self._deployed = Setting(execution, data, plan.seed, drop_last=plan.drop_last)
         self.round = 0
-        self.ledger = Ledger(len(data))
         self.server = Server(method, self.task, plan.aggregator, self.x0, len(data))
-        self.store = ClientStore(len(data))
-        for who in self._chunks(self.everyone):
-            self.store.scatter(who, self._first_state(who))
+        self._statistics = self.server.statistics  # that clients start with
+        self.store: ClientStore
+        if folder is None:
+            self.store = ClientStore(len(data), self._first_state, self.x0.device)
+            self.ledger = Ledger(len(data))
+        else:
+            self.store = mapped = MappedStore(len(data), self._first_state, folder)
+            self.ledger = Ledger(len(data), mapped.files)
 
     def run(self) -> Iterator[Record]:
-        """Train for the planned rounds, or until the federation collapses."""
-        yield from self._evaluate()
-        while self.round < self.plan.rounds:
+        """Train up to the planned rounds, or until the federation collapses.
+
+        A round's evaluation comes after its own record, and before that of the next round: whoever restores a
+        snapshot of a round gets the evaluation again.
+        """
+        while True:
+            if self.plan.evaluation.due(self.round, self.plan.rounds):
+                yield from self._evaluate()
+            if self.round >= self.plan.rounds:
+                return
             self.round += 1
             outcome = self._train()
             yield outcome
             if isinstance(outcome, Collapse):
                 return
-            if self.plan.evaluation.due(self.round, self.plan.rounds):
-                yield from self._evaluate()
+
+    def snapshot(self) -> Snapshot:
+        """What the last round left: enough to go on from, together with what the store has settled."""
+        who, rows = self.store.changed()
+        server = self.server
+        return Snapshot(self.round, server.state, server.statistics, who, rows, self.ledger.of(who))
+
+    def settle(self, snapshot: Snapshot) -> None:
+        """The snapshot is durable: the store may change."""
+        self.store.settle()
+        self.ledger.settle(snapshot.clients)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot; doing so again changes nothing."""
+        device = self.x0.device
+        self.round = snapshot.round
+        self.server.state = {name: leaf.to(device) for name, leaf in snapshot.server.items()}
+        self.server.statistics = snapshot.statistics.to(device)
+        if len(snapshot.clients):
+            self.store.write(snapshot.clients, snapshot.rows)
+            self.ledger.restore(snapshot.clients, snapshot.spent)
 
     def personal(self, who: Tensor) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy now, and their running statistics [K, b]."""
-        setting = Setting(self.execution, self.data, self.plan.seed, drop_last=self.plan.drop_last)
-        state, local = self._open(who, setting)
+        state, local = self._open(who, self._deployed)
         x = self.method.personal(seen_by(who, self.method.broadcast(self.server.state)), state, local)
         return x, local.statistics("personal")
 
@@ -92,12 +129,10 @@ class Simulation:
         cohort = self._sample()
         silent = method.silent(server.state, self.round, self._coin)
         down = {} if silent else server.broadcast()
-        inbox, lost = Inbox(cohort.device), 0
+        inbox, lost = Inbox(cohort.device, self.task.layout), 0
         for who in self._chunks(cohort if plan.trainers == "cohort" else self.everyone):
             seen = seen_by(who, down)
-            state, local = self._open(
-                who, Setting(self.execution, self.data, plan.seed, plan.stragglers, plan.drop_last)
-            )
+            state, local = self._open(who, self._training, arrives=not silent)
             message, new = method.client(seen, state, local)
             self._check_state(state, new)
             if (leaf := not_finite(new)) is not None:
@@ -136,6 +171,8 @@ class Simulation:
                     x, buffers = self.personal(who)
                 else:
                     x, buffers = (row.expand(len(who), -1) for row in self.shared())
+                    if self.task.buffers == "local":  # every client predicts with its own running statistics
+                        buffers = self._open(who, self._deployed)[1].statistics("shared")
                 for part, blocks in found.items():
                     blocks.append(measure(self.execution, x, buffers, Rows(self.data.part(part), who)))
             loss = {part: torch.cat([block[0] for block in blocks]) for part, blocks in found.items()}
@@ -147,16 +184,16 @@ class Simulation:
         if self.plan.own_start:
             seeds = [seed_of(self.plan.seed, "start", k) for k in who.tolist()]
             x = torch.stack([self.task.random_start(seed) for seed in seeds]).to(self.x0.device)
-        statistics = self.server.statistics.expand(len(who), -1)
+        statistics = self._statistics.expand(len(who), -1)
         kept = self.method.trains if statistics.shape[1] else ()
         return self.method.client_start(x) | {_KEPT + model: statistics for model in kept}
 
-    def _open(self, who: Tensor, setting: Setting) -> tuple[Tree, View]:
-        """The state of the clients `who`, and the view that the method gets of them."""
+    def _open(self, who: Tensor, setting: Setting, arrives: bool = True) -> tuple[Tree, View]:
+        """The state of the clients `who`, and the view a method gets of them (`arrives`: after a broadcast)."""
         state = self.store.gather(who)
         arrived = self.server.statistics.expand(len(who), -1)
         buffers = {model: state.pop(_KEPT + model, arrived) for model in self.method.trains}
-        if self.server.spreads:
+        if self.server.spreads and arrives:
             buffers["shared"] = arrived
         return state, View(setting, who, self.round, self._coin, buffers)
 
@@ -176,11 +213,11 @@ class Simulation:
             )
 
     def _sample(self) -> Tensor:
+        seed, size = self.plan.seed, self.plan.cohort
         weights = self.method.cohort_weights(self.server.state)
-        if weights is None:
-            sizes = self.data.train.sizes
-            weights = sizes if self.plan.sampling == "size" else torch.ones_like(sizes)
-        return sample(self.plan.seed, self.round, self.plan.cohort, weights)
+        if weights is None and self.plan.sampling == "uniform":
+            return sample_uniform(seed, self.round, size, len(self.data), self.x0.device)
+        return sample(seed, self.round, size, self.data.train.sizes if weights is None else weights)
 
     def _chunks(self, who: Tensor) -> tuple[Tensor, ...]:
         return torch.split(who, self.plan.chunk)

@@ -16,7 +16,8 @@ from descant.methods import Gradient, Method, Work
 from descant.task import Compile, Execution, Loop, Mode, Task, Vmap, choose
 
 _PROBED = 3  # examples that a model is tried on
-_FEW = 4  # clients that the loop is timed on
+_FEW = 8  # clients that the loop is timed on
+_CLEARLY = 0.8  # of vmap's time: what another mode must stay below, so that noise does not choose
 _WORTH = 60.0  # seconds of vmapped steps from which on compiling may win back its own time
 
 
@@ -26,7 +27,8 @@ def prepare(
     """The execution for a run, and why.
 
     `clients` are processed at once; `programs` is how many times that happens in the run. "auto" times a step of
-    the loop and of vmap, and compiles where the run is long enough for it; "compile" does without asking.
+    the loop and of vmap, and of a compiled program where the run is long enough to win back its making, and takes
+    another one than vmap where it is clearly faster; "compile" does without asking.
     """
     inputs, targets = data.train.client(int(data.train.sizes.argmax()))
     execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
@@ -44,20 +46,26 @@ def _measure(vmapped: Vmap, data: FederatedData, work: Work, clients: int, progr
     everyone = torch.arange(clients, device=data.train.inputs.device)
     few = everyone[:_FEW]
     schedule = _schedule(data, everyone, work)
-    loops = [Loop(task), *([Loop(task, channels_last=True)] if _has_convolutions(task) else [])]
     seconds: dict[Execution, float] = {vmapped: _seconds(_stepper(vmapped, schedule))}
-    for loop in loops:
+    for loop in [Loop(task), *([Loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
         seconds[loop] = _seconds(_stepper(loop, _schedule(data, few, work))) * clients / len(few)
-    left = len(schedule) * programs * seconds[vmapped]
-    if not vmapped.mixes and min(seconds, key=seconds.__getitem__) is vmapped and left > _WORTH:
-        compiled = Compile(task, clients)
+    best = _fastest(vmapped, seconds)
+    compiled = Compile(task, clients)
+    # Compiling speeds up vmap by a few times at the most: where the loop is ahead by more, nothing is to be won.
+    hopeless = vmapped.mixes or seconds[best] < seconds[vmapped] / 3
+    if not hopeless and len(schedule) * programs * seconds[best] > _WORTH:
         seconds[compiled] = _seconds(_stepper(compiled, schedule))
         if compiled.notes:
             del seconds[compiled]
-            return vmapped, f"vectorises; {compiled.notes[0]}"
-    best = min(seconds, key=seconds.__getitem__)
+            vmapped.note(compiled.notes[0])
+        best = _fastest(vmapped, seconds)
     timed = ", ".join(f"{_name(execution)} {1e3 * value:.3g}" for execution, value in seconds.items())
-    return best, f"fastest of those tried; ms a step of {clients} clients: {timed}"
+    return best, f"ms a step of {clients} clients: {timed}"
+
+
+def _fastest(vmapped: Vmap, seconds: dict[Execution, float]) -> Execution:
+    best = min(seconds, key=seconds.__getitem__)
+    return best if seconds[best] < _CLEARLY * seconds[vmapped] else vmapped
 
 
 def _descend(x: Tensor, grad: Gradient) -> Tensor:

@@ -16,7 +16,7 @@ def rounds_frame(history: History) -> pl.DataFrame:
 
 
 def clients_frame(history: History) -> pl.DataFrame:
-    """One row a client, model and evaluated round: losses and metrics on each part, and what the client has spent."""
+    """One row a client, model and evaluated round: losses and metrics by part, and what the client has spent."""
     clients = np.arange(len(history.federation.names))
     frames = [
         pl.DataFrame({"round": round, "client": clients, "model": model} | columns | history.spent[round])
@@ -31,7 +31,7 @@ def federation_frame(federation: Federation) -> pl.DataFrame:
     columns: dict[str, Any] = {"client": np.arange(len(federation.names)), "name": federation.names}
     frame = pl.DataFrame(columns | federation.sizes)
     if federation.labels is not None:
-        frame = frame.with_columns(pl.Series("labels", federation.labels.tolist(), dtype=pl.List(pl.Int64)))
+        frame = frame.with_columns(pl.Series("labels", federation.labels).cast(pl.List(pl.Int64)))
     return frame
 
 
@@ -45,8 +45,6 @@ def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:
     """Put back into an empty history what the two tables hold."""
     history.rounds = rounds.to_dicts()
     for (model, round), rows in clients.group_by("model", "round", maintain_order=True):
-        columns = {
-            c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *SPENT)
-        }
+        columns = {c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *SPENT)}
         history.evaluated.setdefault(str(model), {})[int(str(round))] = columns
         history.spent[int(str(round))] = {name: rows[name].to_numpy() for name in SPENT}

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from descant.engine import Record
-from descant.errors import SettingError
-from descant.runs.run import Run, finished
+from descant.errors import ResumeError, SettingError
+from descant.resume import resume
+from descant.runs.journal import finished, unfinished
+from descant.runs.run import Run
 from descant.runs.settings import RunSettings
 
 
@@ -33,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells that are run one by one. A cell that is finished in `folder` is read back instead."""
+    """Cells that are run one by one. One that is finished in `folder` is read back, one that is begun resumed."""
 
     cells: tuple[Cell, ...]
     folder: Path | None = None
@@ -44,11 +46,17 @@ class Grid:
             if out is not None and finished(out):
                 yield cell, Run.load(out)
                 continue
-            yield cell, cell.settings.execute(out, progress=self._of(cell, progress))
+            yield cell, self._go_on(cell, out, self._of(cell, progress))
 
-    def _of(
-        self, cell: Cell, progress: Callable[[Cell, Record], None] | None
-    ) -> Callable[[Record], None] | None:
+    def _go_on(self, cell: Cell, out: Path | None, progress: Callable[[Record], None] | None) -> Run:
+        if out is not None and unfinished(out):
+            try:
+                return resume(out, progress=progress)
+            except ResumeError:  # of another version, or its data are others now: nothing of it can be kept
+                return cell.settings.execute(out, overwrite=True, progress=progress)
+        return cell.settings.execute(out, progress=progress)
+
+    def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:
         return None if progress is None else lambda record: progress(cell, record)
 
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from descant.engine import Collapse, Simulation
+from descant.engine.store import MappedStore
 from descant.errors import SettingError
-from descant.runs.files import read_json, write, write_json
+from descant.files import read_json, write, write_json
 from descant.runs.history import History
+from descant.runs.journal import finished
 
 if TYPE_CHECKING:  # tables are imported where they are used
     import polars as pl
@@ -22,9 +24,7 @@ _FORMAT = 1
 class Run:
     """What a simulation left behind, in memory or on disk (`Run.load`)."""
 
-    def __init__(
-        self, config: dict[str, Any], history: History, simulation: Simulation | None = None
-    ) -> None:
+    def __init__(self, config: dict[str, Any], history: History, simulation: Simulation | None = None) -> None:
         self.config, self.history, self._simulation = config, history, simulation
 
     @property
@@ -74,10 +74,13 @@ class Run:
         write(folder / "rounds.parquet", self.rounds.write_parquet)
         write(folder / "clients.parquet", self.clients.write_parquet)
         write(folder / "federation.parquet", federation_frame(self.history.federation).write_parquet)
-        write(folder / "state.safetensors", lambda path: save_file(self._state(), path))
+        mapped = self._mapped(folder)
+        write(folder / "state.safetensors", lambda path: save_file(self._state(clients=not mapped), path))
         write_json(folder / "summary.json", self.summary())
         collapse = vars(self.collapse) if self.collapse else None
         history = {"metric": self.history.metric, "higher_is_better": self.history.higher_is_better}
+        # Where the clients' rows are. In a folder of leaves, who is not `touched` still has its first state.
+        history["clients"] = "clients/leaves.json" if mapped else "state.safetensors"
         # Last, so that a folder with this file is a finished run.
         write_json(
             folder / "run.json", {"format": _FORMAT, "collapse": collapse} | history | {"config": self.config}
@@ -95,9 +98,7 @@ class Run:
             raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
         about = read_json(folder / "run.json")
         if about["format"] != _FORMAT:
-            raise ValueError(
-                f"{folder} was written in format {about['format']}; this version reads {_FORMAT}"
-            )
+            raise ValueError(f"{folder} was written in format {about['format']}; this version reads {_FORMAT}")
         federation = federation_of(pl.read_parquet(folder / "federation.parquet"))
         history = History(about["metric"], about["higher_is_better"], federation)
         fill(history, *(pl.read_parquet(folder / f"{name}.parquet") for name in ("rounds", "clients")))
@@ -107,30 +108,21 @@ class Run:
     def _live(self) -> Simulation:
         if self._simulation is None:
             raise LookupError(
-                "a run read from disk has no live models: their tensors are in state.safetensors"
+                "a run read from disk has no live models: their tensors are in state.safetensors "
+                "(those of a run with store='disk' in clients/, as leaves.json says)"
             )
         return self._simulation
 
-    def _state(self) -> dict[str, Tensor]:
+    def _mapped(self, folder: Path) -> bool:
+        """Whether the clients' state lies in the run's folder already, memory-mapped; if so it is durable then."""
+        store = self._live().store
+        store.flush()
+        return isinstance(store, MappedStore) and store.files.folder == folder / "clients"
+
+    def _state(self, clients: bool) -> dict[str, Tensor]:
         simulation = self._live()
         state = {f"server.{name}": leaf for name, leaf in simulation.server.state.items()}
         state["server.statistics"] = simulation.server.statistics
-        state |= {f"clients.{name}": leaf for name, leaf in simulation.store.leaves.items()}
+        if clients:
+            state |= {f"clients.{name}": leaf for name, leaf in simulation.store.leaves.items()}
         return {name: leaf.detach().cpu().contiguous().clone() for name, leaf in state.items()}
-
-
-def claim(out: str | Path, overwrite: bool) -> Path:
-    """The folder for a run, made before the work begins, so that a bad path costs nothing."""
-    folder = Path(out)
-    if finished(folder) and not overwrite:
-        raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(f"out = '{folder}' cannot be made: {error}") from error
-    return folder
-
-
-def finished(folder: Path) -> bool:
-    """Whether a folder holds a finished run."""
-    return (folder / "run.json").is_file()

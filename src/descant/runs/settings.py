@@ -17,7 +17,8 @@ from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.engine import Evaluation, Record
 from descant.errors import SettingError, unknown
-from descant.runs.run import Run, claim
+from descant.runs.journal import Journal, claim
+from descant.runs.run import Run
 from descant.simulate import simulate
 from descant.task import LOSSES, Mode, Task
 
@@ -67,6 +68,8 @@ class RunSettings(BaseModel):
     mode: Mode = "auto"
     chunk: int | None = Field(default=None, ge=1)
     device: str = "cpu"
+    store: Literal["memory", "disk"] = "memory"
+    commit: int | None = Field(default=None, ge=1)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -88,6 +91,13 @@ class RunSettings(BaseModel):
         spec = self.data | ({"seed": self.seed} if self.data.get("seed") == "run" else {})
         return _load(dumps(spec, sort_keys=True))
 
+    def task(self, data: FederatedData) -> Task:
+        """The task on some data; its model starts as the run's seed says."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(self.seed, "model"))
+            model = build("models", self.model, data)
+        return Task(model, self.loss, buffers=self.buffers)
+
     def execute(
         self,
         out: Path | None = None,
@@ -96,24 +106,22 @@ class RunSettings(BaseModel):
         progress: Callable[[Record], None] | None = None,
     ) -> Run:
         """Run it, and leave it in the folder `out`."""
-        folder = claim(out, overwrite) if out is not None else None
+        settings = self.model_dump(mode="json")
+        journal = Journal(claim(out, overwrite), settings) if out is not None else None
         data = self.federated_data()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(self.seed, "model"))
-            model = build("models", self.model, data)
         kept = ("rounds", "cohort", "seed", "sampling", "trainers", "own_start", "stragglers", "drop_last")
+        how = ("nonfinite", "mode", "chunk", "device", "store", "commit")
         run = simulate(
-            Task(model, self.loss, buffers=self.buffers),
+            self.task(data),
             data,
             build("methods", self.method),
-            **{name: getattr(self, name) for name in (*kept, "nonfinite", "mode", "chunk", "device")},
+            **{name: getattr(self, name) for name in (*kept, *how)},
             evaluate=Evaluation(**self.evaluate.model_dump()),
             aggregator=build("aggregators", self.aggregator),
+            out=journal,
             progress=progress,
         )
-        run.config["settings"] = self.model_dump(mode="json")
-        if folder is not None:
-            run.save(folder)
+        run.config["settings"] = settings
         return run
 
 

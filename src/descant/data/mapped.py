@@ -1,0 +1,119 @@
+"""Data in memory-mapped files: examples are read when they are trained on, and need not fit memory.
+
+FOLDER/data.json               what there is: names, shapes, types, fingerprint; with it the folder is whole
+FOLDER/train.inputs.bin, ...   the packed tensors of each part, as raw numbers
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from descant.data.arrays import PARTS
+from descant.data.errors import DataError
+from descant.data.federated import FederatedData
+from descant.data.part import Part
+from descant.files import dtype_of, map_tensor, name_of, read_json, sync, write_json
+
+_FORMAT = 1
+_FIELDS = ("inputs", "targets")
+_BLOCK = 2**16  # examples written in one go
+
+
+def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Mapping[str, Any]) -> FederatedData:
+    """Lay data into a folder, block after block of its clients (of examples alike), and map it."""
+    (folder / "data.json").unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    clients: list[str] = []
+    classes: list[int | None] = []
+    sizes: dict[str, list[Tensor]] = {part: [] for part in PARTS}
+    shapes: dict[str, dict[str, Any]] = {}
+    with ExitStack() as files:
+        names = [f"{part}.{field}" for part in PARTS for field in _FIELDS]
+        opened = {tensor: files.enter_context(open(folder / f"{tensor}.bin", "wb")) for tensor in names}
+        for block in blocks:
+            clients += block.clients
+            classes.append(block.classes)
+            for part in PARTS:
+                sizes[part].append(block.part(part).sizes)
+                for field in _FIELDS:
+                    values: Tensor = getattr(block.part(part), field)
+                    shapes[f"{part}.{field}"] = {"shape": list(values.shape[1:]), "dtype": name_of(values.dtype)}
+                    for rows in torch.split(values, _BLOCK):
+                        if rows.numel():
+                            raw = rows.cpu().contiguous().view(-1).view(torch.uint8)
+                            opened[f"{part}.{field}"].write(raw.numpy().data)
+    for part in PARTS:
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(sizes[part]).cpu().cumsum(0)])
+        (folder / f"{part}.offsets.bin").write_bytes(offsets.numpy().tobytes())
+    for file in folder.glob("*.bin"):
+        sync(file)
+    about = {
+        "format": _FORMAT,
+        "name": name,
+        "settings": dict(settings),
+        "classes": None if None in classes else max(number or 0 for number in classes),
+        "clients": None if clients == [str(k) for k in range(len(clients))] else clients,
+        "tensors": shapes,
+    }
+    about["fingerprint"] = _map(folder, about).fingerprint
+    write_json(folder / "data.json", about)
+    return load(folder)
+
+
+def load(folder: Path) -> FederatedData:
+    """Map the data that lies in a folder."""
+    file = folder / "data.json"
+    try:
+        about = read_json(file)
+        if about["format"] != _FORMAT:
+            raise DataError(f"it is in format {about['format']}, and this version reads {_FORMAT}", file=file)
+        data = _map(folder, about)
+    except FileNotFoundError as error:
+        raise DataError(f"{error.filename} is missing: make the folder anew", file=file) from error
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"it cannot be used ({error}): make the folder anew", file=file) from error
+    vars(data)["fingerprint"] = about["fingerprint"]  # that of the files as they were written: not hashed again
+    return data
+
+
+def holds(folder: Path, *, fingerprint: str | None = None, settings: Mapping[str, Any] | None = None) -> bool:
+    """Whether the folder holds the data wanted already; refuses one that holds others."""
+    file = folder / "data.json"
+    if not file.is_file():
+        return False
+    about = read_json(file)
+    same = fingerprint in (None, about["fingerprint"])
+    if settings is not None:
+        same &= json.loads(json.dumps(dict(settings))) == about["settings"]
+    if not same:
+        raise DataError("the folder holds other data: choose another folder, or remove it", file=file)
+    return True
+
+
+def _map(folder: Path, about: Mapping[str, Any]) -> FederatedData:
+    train, valid, test = (_part(folder, part, about["tensors"]) for part in PARTS)
+    names = tuple(about["clients"] or ())
+    return FederatedData(train, valid, test, about["classes"], about["name"], names, about["settings"])
+
+
+def _part(folder: Path, part: str, tensors: Mapping[str, Any]) -> Part:
+    file = folder / f"{part}.offsets.bin"
+    offsets = map_tensor(file, [file.stat().st_size // 8], torch.int64)
+    inputs, targets = (
+        map_tensor(
+            folder / f"{part}.{field}.bin",
+            [int(offsets[-1]), *tensors[f"{part}.{field}"]["shape"]],
+            dtype_of(tensors[f"{part}.{field}"]["dtype"]),
+        )
+        for field in _FIELDS
+    )
+    return Part(inputs, targets, offsets)

@@ -1,0 +1,88 @@
+"""Data in memory-mapped files: the same data, opened again without copying."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from descant.data import DATASETS, DataError, FederatedData, synthetic
+
+
+@pytest.fixture
+def data() -> FederatedData:
+    rng = np.random.default_rng(0)
+    clients = {
+        f"c{k}": (rng.normal(size=(n, 2, 3)).astype("float32"), np.arange(n) % 3) for k, n in enumerate((9, 30))
+    }
+    return FederatedData.from_arrays(clients, name="mine")
+
+
+def assert_same(one: FederatedData, other: FederatedData) -> None:
+    assert (one.clients, one.classes, one.name) == (other.clients, other.classes, other.name)
+    assert one.settings == other.settings and one.fingerprint == other.fingerprint
+    for part in ("train", "valid", "test"):
+        for field in ("inputs", "targets", "offsets"):
+            values, wanted = (getattr(data.part(part), field) for data in (one, other))
+            assert values.equal(wanted) and values.dtype == wanted.dtype
+
+
+def test_mapped_data_is_the_same_data(data: FederatedData, tmp_path: Path) -> None:
+    assert_same(data.mapped(tmp_path), data)
+    assert_same(FederatedData.from_mapped(tmp_path), data)
+    assert_same(DATASETS["mapped"](folder=str(tmp_path)), data)
+    assert replace(FederatedData.from_mapped(tmp_path)).fingerprint == data.fingerprint  # hashed anew
+
+
+def test_a_regression_without_validation_data_can_be_mapped(tmp_path: Path) -> None:
+    x = np.eye(4)
+    data = FederatedData.from_arrays([{"train": (x, x[:, :1]), "test": (x, x[:, :1])}])
+    assert_same(data.mapped(tmp_path), data)
+
+
+def test_files_that_are_there_are_not_written_again(data: FederatedData, tmp_path: Path) -> None:
+    data.mapped(tmp_path)
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.iterdir()}
+    data.mapped(tmp_path)
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.iterdir()} == before
+
+
+def test_a_folder_with_other_data_is_refused(data: FederatedData, tmp_path: Path) -> None:
+    data.mapped(tmp_path)
+    other = data.to(dtype=torch.float64)
+    with pytest.raises(DataError, match="holds other data"):
+        other.mapped(tmp_path)
+
+
+def test_writing_to_mapped_tensors_leaves_the_files_as_they_are(data: FederatedData, tmp_path: Path) -> None:
+    data.mapped(tmp_path).train.inputs.zero_()
+    assert FederatedData.from_mapped(tmp_path).train.inputs.equal(data.train.inputs)
+
+
+def test_what_is_missing_or_truncated_is_named(data: FederatedData, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.json is missing"):
+        FederatedData.from_mapped(tmp_path / "none")
+    data.mapped(tmp_path)
+    (tmp_path / "test.inputs.bin").write_bytes(b"abc")
+    with pytest.raises(DataError, match=r"test\.inputs\.bin has 3 bytes"):
+        FederatedData.from_mapped(tmp_path)
+    (tmp_path / "test.inputs.bin").unlink()
+    with pytest.raises(DataError, match=r"test\.inputs\.bin is missing"):
+        FederatedData.from_mapped(tmp_path)
+
+
+def test_synthetic_clients_drawn_into_files_are_those_drawn_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("descant.data.synthetic")
+    monkeypatch.setattr(module, "_BLOCK", 3)
+    settings = {"clients": 7, "samples": 20, "seed": 5}
+    assert_same(synthetic(**settings, folder=tmp_path), synthetic(**settings))
+    monkeypatch.setattr(module, "save", None)  # not written again
+    assert_same(synthetic(**settings, folder=tmp_path), synthetic(**settings))
+    with pytest.raises(DataError, match="holds other data"):
+        synthetic(**settings | {"seed": 6}, folder=tmp_path)

@@ -1,0 +1,49 @@
+"""A run that is killed at any moment, and resumed, ends as the unbroken one: to the bit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from safetensors.torch import load_file
+
+import descant as dc
+from descant.files import read_json
+
+KILLABLE = Path(__file__).with_name("killable.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_a_killed_and_resumed_run_is_the_unbroken_one(tmp_path: Path, store: str) -> None:
+    """26 kills each: at random times, around renames, at syncs, between a commit and its rows, among its rows."""
+    command = [sys.executable, str(KILLABLE), str(tmp_path), store, "26", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["killed"] == 26 and report["most_kills_of_a_run"] > 1
+    for number in range(report["runs"]):
+        assert_same(tmp_path / f"run{number}", tmp_path / "unbroken")
+
+
+def assert_same(folder: Path, unbroken: Path) -> None:
+    found, expected = dc.load(folder), dc.load(unbroken)
+    assert found.config == expected.config
+    assert found.rounds.drop("seconds").equals(expected.rounds.drop("seconds"))
+    assert found.clients.equals(expected.clients)
+    table = "federation.parquet"
+    assert pl.read_parquet(folder / table).equals(pl.read_parquet(unbroken / table))
+    summaries = [{k: v for k, v in run.summary().items() if k != "seconds"} for run in (found, expected)]
+    assert summaries[0] == summaries[1]
+    tensors, wanted = load_file(folder / "state.safetensors"), load_file(unbroken / "state.safetensors")
+    assert set(tensors) == set(wanted) and all(tensors[name].equal(leaf) for name, leaf in wanted.items())
+    if expected.config["store"] == "disk":
+        assert "clients.v" in read_json(unbroken / "clients" / "leaves.json")["leaves"]
+        for file in (unbroken / "clients").iterdir():
+            assert (folder / "clients" / file.name).read_bytes() == file.read_bytes(), file.name
+    else:
+        assert "clients.v" in wanted
