@@ -3,16 +3,18 @@
 #   make PYTHON=python3.12 test                                   another Python (3.11 or newer)
 #   make TORCH_INDEX=https://download.pytorch.org/whl/cpu test    the small CPU build of torch on Linux
 #   make PYTEST_ARGS="-n 0 -x -k ditto" test                      other arguments to pytest
+#   make BENCH_ARGS="--quick --only a,d" bench                    other arguments to benchmarks/speed.py
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 PYTEST_ARGS ?= -n 2
+BENCH_ARGS ?= --modes
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format clean
+.PHONY: help demo test test-all bench check format clean
 
 help:  ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -30,6 +32,9 @@ test-all: $(STAMP)  ## all tests, the slow ones too
 
 # The work is small and the tests run side by side: one thread each.
 test test-all: export OMP_NUM_THREADS = 1
+
+bench: $(STAMP)  ## how fast it trains, beside a plain PyTorch loop and Apple's pfl (about a quarter of an hour)
+	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)") $(BIN)/python benchmarks/speed.py $(BENCH_ARGS)
 
 check: $(STAMP)  ## lint, formatting and types
 	$(BIN)/ruff check .
