@@ -61,9 +61,10 @@ def tell_choice(about: dict[str, Any]) -> None:
 
     @wraps(prepare)
     def told(*args: Any, **settings: Any) -> Any:
-        execution, why = prepare(*args, **settings)
-        about.update(mode=execution.mode, why=why, fallbacks=execution.notes)
-        return execution, why
+        prepared = prepare(*args, **settings)
+        execution = prepared.execution
+        about.update(mode=execution.mode, why=prepared.why, fallbacks=execution.notes)
+        return prepared
 
     module.prepare = told
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -50,29 +49,18 @@ def resume(
     if execution["device"].startswith("cuda") and not torch.cuda.is_available():
         raise ResumeError(f"{folder} was begun on '{execution['device']}', and there is no such device here")
     evaluation = config["evaluation"]
-    with _threads(execution["threads"]):
-        return simulate(
-            task,
-            data,
-            build("methods", config["method"]),
-            **{name: config[name] for name in (*_SAME, "chunk", "store", "commit")},
-            evaluate=Evaluation(
-                every=evaluation["every"], parts=tuple(evaluation["parts"]), models=tuple(evaluation["models"])
-            ),
-            aggregator=build("aggregators", config["aggregator"]),
-            mode=execution["mode"],
-            device=execution["device"],
-            out=journal,
-            progress=progress,
-        )
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Sums over another number of threads may differ in the last bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return simulate(
+        task,
+        data,
+        build("methods", config["method"]),
+        **{name: config[name] for name in (*_SAME, "chunk", "store", "commit")},
+        evaluate=Evaluation(
+            every=evaluation["every"], parts=tuple(evaluation["parts"]), models=tuple(evaluation["models"])
+        ),
+        aggregator=build("aggregators", config["aggregator"]),
+        mode=execution["mode"],
+        device=execution["device"],
+        threads=execution["threads"],
+        out=journal,
+        progress=progress,
+    )

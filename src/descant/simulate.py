@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from contextlib import nullcontext
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,16 +17,15 @@ from descant.codecs import Native
 from descant.data import FederatedData
 from descant.engine import Evaluation, Plan, Record, Simulation, cohort_size
 from descant.engine.cohort import Sampling
-from descant.engine.tuning import prepare
+from descant.engine.tuning import prepare, threads_inside
 from descant.errors import SettingError
 from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.runs import Federation, History, Run
 from descant.runs.journal import Journal, claim
 from descant.task import Loop, Mode, Task
+from descant.threads import using_threads
 from descant.version import __version__
-
-_MEMORY = 2**27  # numbers that a chunk of clients may take
 
 
 def simulate(
@@ -50,6 +48,7 @@ def simulate(
     mode: Mode = "auto",
     chunk: int | None = None,
     device: str = "cpu",
+    threads: int | None = None,
     store: Literal["memory", "disk"] = "memory",
     commit: int | None = None,
     overwrite: bool = False,
@@ -73,9 +72,13 @@ def simulate(
         nonfinite: messages with a NaN or an infinity are dropped and counted, or kept.
         evaluate: evaluate every so many rounds, or an `Evaluation` that says more.
         aggregator: how the server combines messages; the mean by default.
-        mode: "vmap" runs all clients as one program, "loop" one after the other; "auto" chooses.
-        chunk: how many clients are processed at once; by default what fits memory. Results do not depend on it.
+        mode: "vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the
+            other; "auto" measures, and chooses. Modes agree up to rounding.
+        chunk: how many clients are processed at once; by default what fits memory and cache. Results do not depend
+            on it.
         device: where to compute, such as "cpu" or "cuda".
+        threads: how many threads to compute with. By default as many as there are cores, or OMP_NUM_THREADS; on a
+            busy machine, 1 is many times faster than more.
         store: where the clients' state lies: in memory, or on "disk", memory-mapped in `out`, for more clients than
             memory holds.
         commit: after how many rounds to commit to `out`, so that the run can be resumed from there. By default when
@@ -83,14 +86,12 @@ def simulate(
         overwrite: replace the run that already lies in `out`.
         progress: called with every record as it is made.
     """
-    journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, overwrite))
+    _check("threads", threads, threads is None or threads >= 1, "a positive number")
     _check("commit", commit, commit is None or commit >= 1, "a positive number of rounds")
     _check("store", store, store in ("memory", "disk"), "'memory' or 'disk'")
-    _check("store", store, store == "memory" or journal is not None, "'memory' unless there is a folder `out`")
+    _check("store", store, store == "memory" or out is not None, "'memory' unless there is a folder `out`")
     _check("commit", commit, store == "memory" or commit in (None, 1), "1 (or nothing) with store='disk'")
-    prints = _fingerprints(task, data) if journal is not None else {}
-    evaluation = Evaluation(every=evaluate) if isinstance(evaluate, int) else evaluate
-    data = data.to(dtype=task.dtype, device=device)
+    _check("nonfinite", nonfinite, nonfinite in ("drop", "keep"), "'drop' or 'keep'")
     plan = Plan(
         rounds=_check("rounds", rounds, rounds >= 1, "a positive number"),
         cohort=cohort_size(cohort, len(data)),
@@ -100,48 +101,68 @@ def simulate(
         own_start=own_start,
         stragglers=_check("stragglers", stragglers, 0 <= stragglers <= 1, "a share from 0 to 1"),
         drop_last=drop_last,
-        keep_nonfinite=_check("nonfinite", nonfinite, nonfinite in ("drop", "keep"), "'drop' or 'keep'") == "keep",
-        chunk=_check("chunk", chunk, chunk is None or chunk >= 1, "a positive number") or _chunk(task, data),
-        evaluation=evaluation,
+        keep_nonfinite=nonfinite == "keep",
+        chunk=_check("chunk", chunk, chunk is None or chunk >= 1, "a positive number"),
+        evaluation=Evaluation(every=evaluate) if isinstance(evaluate, int) else evaluate,
         aggregator=aggregator or Mean(),
         codec=Native(),
     )
-    trainers_a_round = plan.cohort if plan.trainers == "cohort" else len(data)
-    at_once = min(plan.chunk, trainers_a_round)
-    programs = plan.rounds * -(-trainers_a_round // at_once)
-    execution, why = prepare(task, data, method, mode, clients=at_once, programs=programs)
+    journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, overwrite))
+    with using_threads(threads), journal or nullcontext():
+        return _carry_out(task, data, method, plan, mode, device, store, commit, journal, progress)
+
+
+def _carry_out(
+    task: Task,
+    data: FederatedData,
+    method: Method,
+    plan: Plan,
+    mode: Mode,
+    device: str,
+    store: str,
+    commit: int | None,
+    journal: Journal | None,
+    progress: Callable[[Record], None] | None,
+) -> Run:
+    """Run what was planned, from the beginning or from where the journal left it."""
+    prints = _fingerprints(task, data) if journal is not None else {}
+    data = data.to(dtype=task.dtype, device=device)
+    trainers = plan.cohort if plan.trainers == "cohort" else len(data)
+    asked = min(plan.chunk, trainers) if plan.chunk else None
+    execution, at_once, why = prepare(task, data, method, mode, rounds=plan.rounds, trainers=trainers, chunk=asked)
     config = _config(task, data, method, plan) | {
         "execution": {
             "mode": execution.mode,
             "why": why,
             "device": device,
             "threads": torch.get_num_threads(),
+            "clients_at_once": at_once,
             "channels_last": getattr(execution, "channels_last", False),
         },
         "store": store,
         "commit": commit,
     }
+    if journal is not None:
+        config = journal.begin(config, prints)
+    if config["execution"]["channels_last"]:  # what was measured to be fastest when the run began
+        execution = Loop(task, channels_last=True, workers=torch.get_num_threads())
+    config["execution"]["fallbacks"] = execution.notes  # filled as the run goes on
     history = History(task.metric.name, task.metric.higher_is_better, _federation(data))
-    with journal or nullcontext():
-        if journal is not None:
-            config = journal.begin(config, prints)
-        if config["execution"]["channels_last"]:
-            execution = Loop(task, channels_last=True)  # what was measured to be fastest when the run began
-        config["execution"]["fallbacks"] = execution.notes  # filled as the run goes on
-        folder = journal.clients if journal is not None and store == "disk" else None
-        simulation = Simulation(execution, data, method, plan, folder)
-        if journal is not None:
-            journal.restore(simulation, history)
+    folder = journal.clients if journal is not None and store == "disk" else None
+    simulation = Simulation(execution, data, method, plan, at_once, folder)
+    if journal is not None:
+        journal.restore(simulation, history)
+    with using_threads(threads_inside(execution)):
         for record in simulation.run() if history.collapse is None else ():
             history.add(record)
             if journal is not None:
                 journal.add(record, simulation)
             if progress is not None:
                 progress(record)
-        run = Run(config, history, simulation)
-        if journal is not None:
-            run.save(journal.folder)
-            journal.finish()
+    run = Run(config, history, simulation)
+    if journal is not None:
+        run.save(journal.folder)
+        journal.finish()
     return run
 
 
@@ -149,12 +170,6 @@ def _check(name: str, value: Any, allowed: bool, what: str) -> Any:
     if not allowed:
         raise SettingError(f"{name} = {value!r}: it must be {what}")
     return value
-
-
-def _chunk(task: Task, data: FederatedData) -> int:
-    """How many clients fit: a few vectors of parameters each, and all their examples."""
-    examples = int(data.train.sizes.max()) * prod(data.input_shape)
-    return max(1, min(1024, _MEMORY // (8 * task.dim + 2 * examples)))
 
 
 def _fingerprints(task: Task, data: FederatedData) -> dict[str, str]:

@@ -99,6 +99,21 @@ def test_an_interrupted_run_goes_on_to_where_the_unbroken_one_ends(
     assert dc.load(tmp_path / "run").clients.equals(unbroken.clients)
 
 
+@pytest.mark.parametrize("mode", ["loop", "auto", pytest.param("compile", marks=pytest.mark.slow)])
+def test_a_run_goes_on_in_the_mode_that_it_was_begun_in(tmp_path: Path, mode: str) -> None:
+    settings = RunSettings.of(SETTINGS | {"mode": mode, "commit": 3})
+    unbroken = settings.execute(tmp_path / "unbroken")
+    with pytest.raises(KeyboardInterrupt):
+        settings.execute(tmp_path / "run", progress=interrupt(5))
+    begun = json.loads((tmp_path / "run" / "start.json").read_text())["config"]["execution"]
+    resumed = dc.resume(tmp_path / "run")
+    assert resumed.config["execution"] == begun | {"fallbacks": []}
+    assert mode == "auto" or begun["mode"] == mode
+    if begun["mode"] == unbroken.config["execution"]["mode"]:  # auto may have measured otherwise
+        resumed.config["execution"] = unbroken.config["execution"]
+        assert_same(resumed, unbroken)
+
+
 def test_a_run_on_disk_is_the_run_in_memory(data: dc.FederatedData, tmp_path: Path) -> None:
     memory = begin(data, tmp_path / "memory", stop=None)
     disk = begin(data, tmp_path / "disk", stop=None, store="disk")

@@ -21,6 +21,7 @@ from descant.engine.ledger import Ledger
 from descant.engine.measure import measure
 from descant.engine.records import Account, Collapse, Evaluated, RoundRecord, Snapshot
 from descant.engine.store import ClientStore, MappedStore
+from descant.engine.tuning import at_once
 from descant.engine.view import Setting, View
 from descant.engine.wire import Inbox, Server, not_finite, rows_finite, seen_by, size_of_one
 from descant.methods import Method, Tree
@@ -43,7 +44,7 @@ class Plan:
     stragglers: float
     drop_last: bool
     keep_nonfinite: bool
-    chunk: int
+    chunk: int | None  # how many clients to process at once, where that was asked for
     evaluation: Evaluation
     aggregator: Aggregator
     codec: Codec
@@ -56,7 +57,13 @@ class Simulation:
     """
 
     def __init__(
-        self, execution: Execution, data: FederatedData, method: Method, plan: Plan, folder: Path | None = None
+        self,
+        execution: Execution,
+        data: FederatedData,
+        method: Method,
+        plan: Plan,
+        trained_at_once: int,
+        folder: Path | None = None,
     ) -> None:
         self.execution, self.data, self.method, self.plan = execution, data, method, plan
         self.task = execution.task
@@ -64,6 +71,8 @@ class Simulation:
         self.x0 = self.task.start().to(self.everyone.device)
         self._training = Setting(execution, data, plan.seed, plan.stragglers, plan.drop_last)
         self._deployed = Setting(execution, data, plan.seed, drop_last=plan.drop_last)
+        self.trained_at_once = trained_at_once
+        self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
         self.round = 0
         self.server = Server(method, self.task, plan.aggregator, self.x0, len(data))
         self._statistics = self.server.statistics  # that clients start with
@@ -130,7 +139,7 @@ class Simulation:
         silent = method.silent(server.state, self.round, self._coin)
         down = {} if silent else server.broadcast()
         inbox, lost = Inbox(cohort.device, self.task.layout), 0
-        for who in self._chunks(cohort if plan.trainers == "cohort" else self.everyone):
+        for who in torch.split(cohort if plan.trainers == "cohort" else self.everyone, self.trained_at_once):
             seen = seen_by(who, down)
             state, local = self._open(who, self._training, arrives=not silent)
             message, new = method.client(seen, state, local)
@@ -166,7 +175,7 @@ class Simulation:
             if model == "shared" and not (self.method.has_shared and self.method.personalizes):
                 continue  # there is none, or it is what clients deploy anyway
             found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
-            for who in self._chunks(self.everyone):
+            for who in torch.split(self.everyone, self.evaluated_at_once):
                 if model == "personal":
                     x, buffers = self.personal(who)
                 else:
@@ -218,9 +227,6 @@ class Simulation:
         if weights is None and self.plan.sampling == "uniform":
             return sample_uniform(seed, self.round, size, len(self.data), self.x0.device)
         return sample(seed, self.round, size, self.data.train.sizes if weights is None else weights)
-
-    def _chunks(self, who: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(who, self.plan.chunk)
 
     @property
     def _coin(self) -> float:

@@ -5,7 +5,7 @@ In the mode "compile" the whole of it is one compiled program.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -85,12 +85,13 @@ def run_step(
     arguments = (x, statistics, sources, active, rows)
     if not isinstance(execution, Compile):
         return advance(step, execution, *arguments)
-    name = _identity(step)
-    if name is None:
+    identity = _identity(step)
+    if identity is None:
         execution.note(f"{step} has no lasting identity: pass tensors to a step as rows, and use no lambda")
         return advance(step, execution, *arguments)
+    name = (identity, len(rows), *map(type, sources))
     if name not in execution.programs:
-        execution.programs[name] = torch.compile(partial(advance, step, execution), dynamic=False, fullgraph=True)
+        execution.programs[name] = _compiled(partial(advance, step, execution))
     try:
         stepped: Stepped = execution.programs[name](*arguments)
     except Exception as error:  # of many kinds: no compiler, an operation it cannot trace, too many shapes
@@ -98,6 +99,13 @@ def run_step(
         execution.programs[name] = partial(advance, step, execution)
         execution.note(f"a step could not be compiled: {(str(error).splitlines() or [type(error).__name__])[0]}")
     return stepped
+
+
+def _compiled(program: Callable[..., Stepped]) -> Callable[..., Stepped]:
+    # All but the tensors' shapes is fixed by the program's name: to check the rest before every step takes as long
+    # as the step of a small model.
+    unchecked: dict[str, Any] = {"guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
+    return torch.compile(program, dynamic=False, fullgraph=True, options=unchecked)
 
 
 def _identity(step: Any) -> Hashable | None:
@@ -112,4 +120,8 @@ def _identity(step: Any) -> Hashable | None:
     if owner is None:
         lasting = "<" not in getattr(step, "__qualname__", "<")
         return (step.__module__, step.__qualname__) if lasting else None
+    try:
+        hash(owner)
+    except TypeError:  # a field that can change
+        return None
     return (type(owner), owner, step.__func__.__qualname__)

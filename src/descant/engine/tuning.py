@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,49 +19,88 @@ from descant.task import Compile, Execution, Loop, Mode, Task, Vmap, choose
 _PROBED = 3  # examples that a model is tried on
 _FEW = 8  # clients that the loop is timed on
 _CLEARLY = 0.8  # of vmap's time: what another mode must stay below, so that noise does not choose
-_WORTH = 60.0  # seconds of vmapped steps from which on compiling may win back its own time
+_WORTH = 60.0  # seconds of uncompiled steps from which on compiling may win back its own time
+
+_MEMORY = 2**27  # numbers that clients may take at once
+_CACHE = 2**20  # numbers that a processor's cache holds
+_MOST = 1024  # clients at once
+_LEAST = 8  # clients at once that outweigh the cost of a call; of a compiled program, a quarter
+
+
+def threads_inside(execution: Execution) -> int | None:
+    """How many threads torch may use: one where the workers of a loop are threads already."""
+    return 1 if isinstance(execution, Loop) and execution.workers > 1 else None
+
+
+class Prepared(NamedTuple):
+    """An execution, how many clients it trains at once, and why it was chosen."""
+
+    execution: Execution
+    chunk: int
+    why: str
 
 
 def prepare(
-    task: Task, data: FederatedData, method: Method, mode: Mode, *, clients: int, programs: int
-) -> tuple[Execution, str]:
-    """The execution for a run, and why.
+    task: Task, data: FederatedData, method: Method, mode: Mode, *, rounds: int, trainers: int, chunk: int | None
+) -> Prepared:
+    """What a run of so many rounds with so many clients in training needs.
 
-    `clients` are processed at once; `programs` is how many times that happens in the run. "auto" times a step of
-    the loop and of vmap, and of a compiled program where the run is long enough to win back its making, and takes
-    another one than vmap where it is clearly faster; "compile" does without asking.
+    "auto" times a step of the loop and of vmap, and of a compiled program where the run is long enough to win back
+    its making, and takes another one than vmap where it is clearly faster; "compile" does without asking. `chunk`
+    is how many clients to train at once, where that was asked for.
     """
+    work: Work = getattr(method, "work", Work(epochs=1, batch=64))
     inputs, targets = data.train.client(int(data.train.sizes.argmax()))
     execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
-    if not isinstance(execution, Vmap) or mode == "vmap":
-        return execution, why
-    if mode == "compile":
-        if execution.mixes:
-            return execution, "its batches must not be padded (BatchNorm), so vmap runs in the place of compile"
-        return Compile(task, clients), why
-    return _measure(execution, data, getattr(method, "work", Work(epochs=1, batch=64)), clients, programs)
+    few = chunk or at_once(task, data, work, trainers, least=_LEAST)
+    if isinstance(execution, Loop):
+        return Prepared(_loop(task), few, why)
+    assert isinstance(execution, Vmap)
+    fewer = chunk or at_once(task, data, work, trainers, least=_LEAST // 4)
+    if mode == "compile" and execution.mixes:
+        why = "its batches must not be padded (BatchNorm), so vmap runs in the place of compile"
+    elif mode == "compile":
+        return Prepared(Compile(task, fewer), fewer, why)
+    if mode != "auto":
+        return Prepared(execution, few, why)
+    return _measure(execution, data, work, few, fewer, rounds * trainers)
 
 
-def _measure(vmapped: Vmap, data: FederatedData, work: Work, clients: int, programs: int) -> tuple[Execution, str]:
+def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *, least: int) -> int:
+    """How many of `clients` to process at once: what fits memory and, for the `work` of training on a CPU, its
+    cache, but no fewer than `least`; all such groups are of about the same size."""
+    largest, shape = data.train.largest, prod(data.input_shape)
+    most = min(_MOST, _MEMORY // (8 * task.dim + 2 * largest * shape))
+    if work is not None and data.train.inputs.device.type == "cpu":
+        examples = min(work.batch or largest, largest)
+        most = min(most, max(least, _CACHE // (4 * task.dim + examples * shape)))
+    groups = -(-clients // max(1, most))
+    return -(-clients // groups)
+
+
+def _loop(task: Task, channels_last: bool = False) -> Loop:
+    return Loop(task, channels_last=channels_last, workers=torch.get_num_threads())
+
+
+def _measure(vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int) -> Prepared:
+    """The fastest way to have clients trained `trained` times: `few` at once, `fewer` by a compiled program."""
     task = vmapped.task
-    everyone = torch.arange(clients, device=data.train.inputs.device)
-    few = everyone[:_FEW]
-    schedule = _schedule(data, everyone, work)
-    seconds: dict[Execution, float] = {vmapped: _seconds(_stepper(vmapped, schedule))}
-    for loop in [Loop(task), *([Loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
-        seconds[loop] = _seconds(_stepper(loop, _schedule(data, few, work))) * clients / len(few)
+    seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
+    for loop in [_loop(task), *([_loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
+        seconds[loop] = _seconds_a_client(loop, data, work, min(few, _FEW))
     best = _fastest(vmapped, seconds)
-    compiled = Compile(task, clients)
     # Compiling speeds up vmap by a few times at the most: where the loop is ahead by more, nothing is to be won.
     hopeless = vmapped.mixes or seconds[best] < seconds[vmapped] / 3
-    if not hopeless and len(schedule) * programs * seconds[best] > _WORTH:
-        seconds[compiled] = _seconds(_stepper(compiled, schedule))
+    steps = len(_schedule(data, torch.arange(few, device=data.train.inputs.device), work))
+    if not hopeless and steps * trained * seconds[best] > _WORTH:
+        compiled = Compile(task, fewer)
+        seconds[compiled] = _seconds_a_client(compiled, data, work, fewer)
         if compiled.notes:
             del seconds[compiled]
             vmapped.note(compiled.notes[0])
         best = _fastest(vmapped, seconds)
-    timed = ", ".join(f"{_name(execution)} {1e3 * value:.3g}" for execution, value in seconds.items())
-    return best, f"ms a step of {clients} clients: {timed}"
+    timed = ", ".join(f"{_name(execution)} {1e6 * value:.3g}" for execution, value in seconds.items())
+    return Prepared(best, fewer if isinstance(best, Compile) else few, f"µs a step of one client: {timed}")
 
 
 def _fastest(vmapped: Vmap, seconds: dict[Execution, float]) -> Execution:
@@ -68,17 +108,23 @@ def _fastest(vmapped: Vmap, seconds: dict[Execution, float]) -> Execution:
     return best if seconds[best] < _CLEARLY * seconds[vmapped] else vmapped
 
 
+def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, clients: int) -> float:
+    """The time of a plain gradient step like those that the run will take, shared among its clients."""
+    task, who = execution.task, torch.arange(clients, device=data.train.inputs.device)
+    schedule = _schedule(data, who, work)
+    x = task.start().to(who.device).repeat(clients, 1)
+    statistics = task.buffer_start().to(who.device).repeat(clients, 1)
+    active = torch.ones_like(who, dtype=torch.bool)
+
+    def step() -> None:
+        run_step(_descend, execution, x, statistics, (schedule.at(0),), active, ())
+
+    with torch.no_grad(), using_threads(threads_inside(execution)):
+        return _seconds(step) / clients
+
+
 def _descend(x: Tensor, grad: Gradient) -> Tensor:
     return x - 1e-3 * grad(x)
-
-
-def _stepper(execution: Execution, schedule: Schedule) -> Callable[[], Any]:
-    """A plain gradient step, like those that the run will take."""
-    task, who = execution.task, schedule.rows.clients
-    x = task.start().to(who.device).repeat(len(who), 1)
-    statistics = task.buffer_start().to(who.device).repeat(len(who), 1)
-    active = torch.ones_like(who, dtype=torch.bool)
-    return lambda: run_step(_descend, execution, x, statistics, (schedule.at(0),), active, ())
 
 
 def _schedule(data: FederatedData, who: Tensor, work: Work) -> Schedule:
@@ -88,14 +134,13 @@ def _schedule(data: FederatedData, who: Tensor, work: Work) -> Schedule:
 def _seconds(call: Callable[[], Any]) -> float:
     """The time of a call, the best of a few; the first one is not counted."""
     times = []
-    with torch.no_grad():
+    call()
+    for _ in range(3):
+        began = perf_counter()
         call()
-        for _ in range(3):
-            began = perf_counter()
-            call()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            times.append(perf_counter() - began)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(perf_counter() - began)
     return min(times)
 
 

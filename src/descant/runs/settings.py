@@ -68,6 +68,7 @@ class RunSettings(BaseModel):
     mode: Mode = "auto"
     chunk: int | None = Field(default=None, ge=1)
     device: str = "cpu"
+    threads: int | None = Field(default=None, ge=1)
     store: Literal["memory", "disk"] = "memory"
     commit: int | None = Field(default=None, ge=1)
 
@@ -110,7 +111,7 @@ class RunSettings(BaseModel):
         journal = Journal(claim(out, overwrite), settings) if out is not None else None
         data = self.federated_data()
         kept = ("rounds", "cohort", "seed", "sampling", "trainers", "own_start", "stragglers", "drop_last")
-        how = ("nonfinite", "mode", "chunk", "device", "store", "commit")
+        how = ("nonfinite", "mode", "chunk", "device", "threads", "store", "commit")
         run = simulate(
             self.task(data),
             data,

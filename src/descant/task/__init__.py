@@ -2,8 +2,9 @@
 
 from descant.task.batch import Batch
 from descant.task.compiled import Compile
-from descant.task.execution import Execution, Loop, SingleExampleError, Vmap
+from descant.task.execution import Execution, SingleExampleError, Vmap
 from descant.task.layout import Layout
+from descant.task.loop import Loop
 from descant.task.objectives import LOSSES, Metric
 from descant.task.predict import Predict
 from descant.task.probe import MODES, Mode, choose

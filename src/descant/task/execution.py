@@ -67,13 +67,14 @@ class Execution(ABC):
         """
         return clients
 
-    def _loss(
-        self, x: Tensor, buffers: Tensor, batch: Batch, objective: Objective, *rows: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """One client's objective, and the statistics that its first prediction left."""
-        predict = Predict(self.task, buffers, batch)
-        value = objective(predict, x, batch, *rows)
-        return value, (buffers if predict.statistics is None else predict.statistics).detach()
+
+def client_loss(
+    task: Task, x: Tensor, buffers: Tensor, batch: Batch, objective: Objective, rows: Rows
+) -> tuple[Tensor, Tensor]:
+    """One client's objective, and the running statistics that its first prediction left."""
+    predict = Predict(task, buffers, batch)
+    value = objective(predict, x, batch, *rows)
+    return value, (buffers if predict.statistics is None else predict.statistics).detach()
 
 
 class Vmap(Execution):
@@ -90,7 +91,7 @@ class Vmap(Execution):
         self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
     ) -> tuple[Tensor, Tensor]:
         def loss(x: Tensor, buffers: Tensor, batch: Batch, *rows: Tensor) -> tuple[Tensor, Tensor]:
-            return self._loss(x, buffers, batch, objective, *rows)
+            return client_loss(self.task, x, buffers, batch, objective, rows)
 
         of_all = vmap(grad(loss, has_aux=True))
         if not self.mixes:
@@ -102,7 +103,7 @@ class Vmap(Execution):
             who = (active & (lengths == length)).nonzero().squeeze(1)
             inputs, targets, mask = (tensor[who, :length] for tensor in batch[:3])
             part = Batch(inputs, targets, mask, batch.key[who])
-            with _of_length(length, who):
+            with of_length(length, who):
                 gradients[who], statistics[who] = of_all(x[who], buffers[who], part, *(row[who] for row in rows))
         return gradients, statistics
 
@@ -112,45 +113,8 @@ class Vmap(Execution):
         return outputs
 
 
-class Loop(Execution):
-    """One client after the other, with plain autograd and unpadded batches: what vmap cannot do, its check.
-
-    `channels_last` lays images out as convolutions on a CPU like them best.
-    """
-
-    mode = "loop"
-
-    def __init__(self, task: Task, *, channels_last: bool = False) -> None:
-        super().__init__(task)
-        self.channels_last = channels_last
-
-    def _laid_out(self, inputs: Tensor) -> Tensor:
-        fits = self.channels_last and inputs.dim() == 4
-        return inputs.contiguous(memory_format=torch.channels_last) if fits else inputs
-
-    def grads(
-        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
-    ) -> tuple[Tensor, Tensor]:
-        gradients, statistics = torch.zeros_like(x), buffers.clone()
-        lengths = batch.mask.sum(1).tolist()
-        for k in active.nonzero().squeeze(1).tolist():
-            n = lengths[k]
-            inputs = self._laid_out(batch.inputs[k, :n])
-            own = Batch(inputs, batch.targets[k, :n], batch.mask[k, :n], batch.key[k])
-            leaf = x[k].detach().requires_grad_()
-            with torch.enable_grad(), _of_length(n, [k]):
-                value, statistics[k] = self._loss(leaf, buffers[k], own, objective, *(row[k] for row in rows))
-            (gradients[k],) = torch.autograd.grad(value, leaf)
-        return gradients, statistics
-
-    def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
-        with torch.no_grad():
-            clients = zip(x, buffers, inputs, strict=True)
-            return torch.stack([self.task.apply(x, b, self._laid_out(i))[0] for x, b, i in clients])
-
-
 @contextmanager
-def _of_length(length: int, who: Tensor | list[int]) -> Iterator[None]:
+def of_length(length: int, who: Tensor | list[int]) -> Iterator[None]:
     """What torch says of BatchNorm on a single example, with whose it was and what to do."""
     try:
         yield

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from descant.errors import SettingError, TaskError
 from descant.task.batch import Batch
-from descant.task.execution import Execution, Loop, Vmap
+from descant.task.execution import Execution, Vmap
+from descant.task.loop import Loop
 from descant.task.purity import refuse_hidden_state
 from descant.task.task import Task
 
