@@ -15,6 +15,7 @@ from descant.engine.batches import Rows, Schedule
 from descant.engine.steps import run_step
 from descant.methods import Gradient, Method, Work
 from descant.task import Compile, Execution, Loop, Mode, Task, Vmap, choose
+from descant.threads import using_threads
 
 _PROBED = 3  # examples that a model is tried on
 _FEW = 8  # clients that the loop is timed on
@@ -54,7 +55,8 @@ def prepare(
     execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
     few = chunk or at_once(task, data, work, trainers, least=_LEAST)
     if isinstance(execution, Loop):
-        return Prepared(_loop(task), few, why)
+        loop = _loop(task)
+        return Prepared(loop, chunk or _shared_out(loop, few), why)
     assert isinstance(execution, Vmap)
     fewer = chunk or at_once(task, data, work, trainers, least=_LEAST // 4)
     if mode == "compile" and execution.mixes:
@@ -63,7 +65,7 @@ def prepare(
         return Prepared(Compile(task, fewer), fewer, why)
     if mode != "auto":
         return Prepared(execution, few, why)
-    return _measure(execution, data, work, few, fewer, rounds * trainers)
+    return _measure(execution, data, work, few, fewer, rounds * trainers, asked=chunk is not None)
 
 
 def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *, least: int) -> int:
@@ -82,7 +84,14 @@ def _loop(task: Task, channels_last: bool = False) -> Loop:
     return Loop(task, channels_last=channels_last, workers=torch.get_num_threads())
 
 
-def _measure(vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int) -> Prepared:
+def _shared_out(loop: Loop, clients: int) -> int:
+    """So many clients at once that no worker waits for another at the end of a step."""
+    return -(-clients // loop.workers) * loop.workers
+
+
+def _measure(
+    vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int, asked: bool
+) -> Prepared:
     """The fastest way to have clients trained `trained` times: `few` at once, `fewer` by a compiled program."""
     task = vmapped.task
     seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
@@ -100,7 +109,10 @@ def _measure(vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: in
             vmapped.note(compiled.notes[0])
         best = _fastest(vmapped, seconds)
     timed = ", ".join(f"{_name(execution)} {1e6 * value:.3g}" for execution, value in seconds.items())
-    return Prepared(best, fewer if isinstance(best, Compile) else few, f"µs a step of one client: {timed}")
+    why = f"µs a step of one client: {timed}"
+    if isinstance(best, Compile):
+        return Prepared(best, fewer, why)
+    return Prepared(best, few if asked or not isinstance(best, Loop) else _shared_out(best, few), why)
 
 
 def _fastest(vmapped: Vmap, seconds: dict[Execution, float]) -> Execution:

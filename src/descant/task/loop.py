@@ -61,10 +61,11 @@ class Loop(Execution):
         return torch.stack([found[k] for k in range(len(x))])
 
     def _each(self, work: Callable[[Task, int], None], clients: list[int]) -> None:
-        """Do the work of each client: in turn, or every worker its share."""
+        """Do the work of each client: in turn, or every worker that of the next one left."""
+        left = iter(clients)
 
         def share(worker: int) -> None:
-            for k in clients[worker :: self.workers]:
+            for k in left:
                 work(self._tasks[worker], k)
 
         if self.workers == 1:
