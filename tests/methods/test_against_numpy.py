@@ -123,6 +123,7 @@ class Federation:
         nu: float = 0.0,
         cap: int = 0,
         reset: bool = False,
+        weighted: bool = False,
     ) -> tuple[Vector, list[Vector]]:
         """lp-proj, Algorithm 1. pFedMe, Algorithm 1, is P = I, p = 2 and w^0 the initial model."""
         w, x = w0, [self.theta for _ in self.clients]
@@ -141,7 +142,8 @@ class Federation:
                     self.capped += steps is None and step == cap
                     c = w_k[k] - P @ x[k]
                     w_k[k] = w_k[k] - eta * lam * signed_power(c, p - 1)  # (4)
-            w = (1 - beta) * w + beta * sum(w_k[k] for k in cohort) / len(cohort)
+            n = {k: len(self.clients[k][1]) if weighted else 1 for k in cohort}
+            w = (1 - beta) * w + beta * sum(n[k] * w_k[k] for k in cohort) / sum(n.values())
         return w, x
 
     def pfedme(self, **settings: Any) -> tuple[Vector, list[Vector]]:
@@ -233,9 +235,9 @@ def test_ditto_over_fedavg_and_over_fedprox(
 
 
 @PARTICIPATION
-@pytest.mark.parametrize("reset", [False, True])
-def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, reset: bool) -> None:
-    settings: Solver = {"lr": 0.05, "steps": 6, "lam": 2.0, "eta": 0.3, "R": 2, "beta": 1.5, "reset": reset}
+@pytest.mark.parametrize("option", [{}, {"reset": True}, {"weighted": True}], ids=str)
+def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Solver) -> None:
+    settings: Solver = {"lr": 0.05, "steps": 6, "lam": 2.0, "eta": 0.3, "R": 2, "beta": 1.5, **option}
     oracle = federation(data, linear, cohort, everyone, clip=0.5, decay=0.02)
     method = PFedMe(batch=None, clip=0.5, weight_decay=0.02, **settings)
     check(trained(linear, data, method, cohort, everyone), *oracle.pfedme(**settings))
