@@ -11,6 +11,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import descant as dc
+from descant.coupling import Identity
 from descant.engine.phases import phases
 from descant.methods import Ditto, FedAvg, Local, LpProj, Method
 from descant.task import Compile
@@ -61,11 +62,43 @@ def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
     settings: dict[str, Any] = {"rounds": 3, "cohort": 5, "chunk": 3, "stragglers": 0.4}
     _, vmapped = states(method, "vmap", data, **settings)
     run, compiled = states(method, "compile", data, **settings)
-    assert run.config["execution"] | {"threads": 0} == {
-        "mode": "compile", "why": "asked for", "device": "cpu", "threads": 0, "fallbacks": []
-    }  # fmt: skip
+    found = run.config["execution"]
+    assert (found["mode"], found["why"], found["fallbacks"]) == ("compile", "asked for", [])
     for name, leaf in vmapped.items():
         assert torch.allclose(leaf, compiled[name], rtol=0, atol=1e-12), name
+
+
+@pytest.mark.slow
+def test_steps_that_differ_in_their_numbers_alone_are_different_programs() -> None:
+    """Same shapes in one process: two rates, and the two steps of Ditto."""
+    data = federation([9, 30, 14, 25])
+    solver = FedAvg(lr=0.1, steps=2, batch=8)
+    for method in (
+        Local(lr=0.1, steps=2),
+        Local(lr=0.5, steps=2),
+        Ditto(lr=0.5, lam=3, steps=2, batch=8, solver=solver),
+    ):
+        _, vmapped = states(method, "vmap", data, rounds=2)
+        _, compiled = states(method, "compile", data, rounds=2)
+        for name, leaf in vmapped.items():
+            assert torch.allclose(leaf, compiled[name], rtol=0, atol=1e-12), (method, name)
+
+
+@pytest.mark.slow
+def test_full_batches_of_ragged_clients_need_few_programs() -> None:
+    data = federation(list(range(10, 130, 3)))
+    run, compiled = states(Local(steps=2, batch=None), "compile", data, rounds=12, cohort=3)
+    assert not run.config["execution"]["fallbacks"]
+    assert counters["stats"]["unique_graphs"] <= 4, "for lengths of up to 16, 32, 64 and all"
+    _, vmapped = states(Local(steps=2, batch=None), "vmap", data, rounds=12, cohort=3)
+    assert torch.allclose(compiled["personal"], vmapped["personal"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_lp_proj_without_a_projection_is_one_program() -> None:
+    method = LpProj(p=2, projection=Identity(), steps=2, batch=8)
+    states(method, "compile", federation([9, 30, 14]), rounds=5)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 @pytest.mark.slow

@@ -166,3 +166,32 @@ def test_models_come_out_as_modules_that_predict_what_was_measured(task: dc.Task
 def test_a_bad_setting_is_named(task: dc.Task, data: dc.FederatedData, settings: dict, field: str) -> None:
     with pytest.raises(SettingError, match=field):
         dc.simulate(task, data, dc.methods.Local(steps=1), **{"rounds": 1} | settings)
+
+
+def test_a_mistake_while_overwriting_leaves_the_old_run_alone(
+    task: dc.Task, data: dc.FederatedData, tmp_path: Path
+) -> None:
+    dc.simulate(task, data, ditto(), rounds=1, out=tmp_path, store="disk")
+    before = sorted(file.name for file in tmp_path.rglob("*"))
+    with pytest.raises(SettingError, match="mode"):
+        dc.simulate(task, data, ditto(), rounds=1, out=tmp_path, overwrite=True, mode="vmpa")  # type: ignore[arg-type]
+    assert sorted(file.name for file in tmp_path.rglob("*") if file.name != ".lock") == before
+    assert dc.load(tmp_path).summary()["rounds"] == 1
+
+
+def test_the_shared_model_alone_can_be_evaluated(task: dc.Task, data: dc.FederatedData, tmp_path: Path) -> None:
+    shared = dc.Evaluation(models=("shared",))
+    for method in (dc.methods.FedAvg(steps=1), dc.methods.Local(steps=1)):
+        run = dc.simulate(task, data, method, rounds=1, evaluate=shared, out=tmp_path / method.name)
+        assert dc.load(tmp_path / method.name).summary() == run.summary()
+        assert ("shared.test_loss.mean@last" in run.summary()) == method.has_shared
+
+
+def test_gradients_are_counted_up_to_the_last_round(task: dc.Task, data: dc.FederatedData) -> None:
+    run = dc.simulate(task, data, dc.methods.Local(steps=2), rounds=3, evaluate=2)
+    assert run.summary()["gradients_per_client"] == 6
+
+
+def test_a_metric_may_not_take_the_place_of_the_loss() -> None:
+    with pytest.raises(SettingError, match=r"Metric\.name"):
+        dc.Metric("loss", lambda outputs, targets: targets, higher_is_better=False)

@@ -28,7 +28,7 @@ GOOD: dict[str, Any] = {"data": "digits", "method": "local", "rounds": 1}
         ({"method": {"name": "ditto", "lam": -1}}, "Ditto.lam = -1"),
         ({"method": {"name": "ditto", "lam": "big"}}, "ditto.lam = 'big'"),
         ({"method": {"name": "ditto", "solver": {"name": "fedavgg"}}}, "Did you mean 'fedavg'"),
-        ({"method": {"name": "ditto", "solver": "local"}}, "a method with a shared model"),
+        ({"method": {"name": "ditto", "solver": "local"}}, "a method that trains a shared model"),
         ({"method": {"lam": 1}}, "needs a name"),
         ({"method": {"name": "no.such.module:Method"}}, "cannot be imported"),
         ({"method": {"name": "fedavg", "steps": 2, "epochs": 1}}, "both steps and epochs"),
@@ -119,3 +119,7 @@ def test_a_method_of_ones_own_is_named_by_its_import_path(tmp_path: Path, monkey
     assert run.config["method"]["name"] == "my_lab:Lazy" and run.config["method"]["haste"] == 0.5
     with pytest.raises(SettingError, match="Did you mean 'haste'"):
         RunSettings.of({"data": data, "method": {"name": "my_lab:Lazy", "hast": 1}, "rounds": 2})
+
+
+def test_a_number_says_how_often_to_evaluate() -> None:
+    assert RunSettings.of(GOOD | {"evaluate": 5}) == RunSettings.of(GOOD | {"evaluate": {"every": 5}})

@@ -55,7 +55,9 @@ def comparison_table(
 ) -> None:
     """Print runs side by side: mean and spread over seeds, at the round chosen on validation data."""
     history = results[0][1].history
-    rule = "chosen_on_valid" if history.best_round("personal", "valid", 0) is not None else "last"
+    model = "personal" if "personal" in history.evaluated else "shared"
+    chosen = model in history.evaluated and history.best_round(model, "valid", 0) is not None
+    rule = "chosen_on_valid" if chosen else "last"
     metric, found = history.metric, rows(results, first)
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     heads = (
@@ -74,10 +76,10 @@ def comparison_table(
     for row in found:
         name = row.label if not row.collapsed else f"{row.label} ({row.collapsed} of {row.seeds} collapsed)"
         cells = [
-            _with_spread(row, f"personal.test_{metric}.mean@{rule}"),
-            _with_spread(row, f"personal.test_{metric}.std@{rule}"),
-            _with_spread(row, f"personal.test_{metric}.worst_10@{rule}"),
-            _with_spread(row, f"personal.train_loss.mean@{rule}"),
+            _with_spread(row, f"{model}.test_{metric}.mean@{rule}"),
+            _with_spread(row, f"{model}.test_{metric}.std@{rule}"),
+            _with_spread(row, f"{model}.test_{metric}.worst_10@{rule}"),
+            _with_spread(row, f"{model}.train_loss.mean@{rule}"),
             _with_spread(row, f"shared.test_{metric}.mean@{rule}"),
             human_bytes(row.mean["bytes_up"]),
             human_bytes(row.mean["bytes_down"]),

@@ -79,6 +79,9 @@ class _Same(Projector):
         return c
 
 
+_SAME = _Same()
+
+
 @dataclass(frozen=True)
 class Identity(Projection):
     """P = I: the whole space, whatever dimension was asked for."""
@@ -89,4 +92,4 @@ class Identity(Projection):
         return d
 
     def build(self, seed: int, m: int, x: Tensor) -> Projector:
-        return _Same()
+        return _SAME

@@ -18,13 +18,22 @@ _LAST = torch.iinfo(torch.int64).max
 
 
 class Draw(NamedTuple):
-    """A minibatch that is still to be collected from the packed examples: positions within each client."""
+    """A minibatch that is still to be collected from the packed examples: positions within each client.
+
+    It can stand in the place of a `Batch` where clients are looked at one by one.
+    """
 
     inputs: Tensor  # [M, ...]
     targets: Tensor  # [M, ...]
     first: Tensor  # [K] where each client's examples begin
     position: Tensor  # [K, B]; -1 where a row only pads
     key: Tensor  # [K]
+
+    def client(self, k: int) -> Batch:
+        """One client's examples, without padding."""
+        position = self.position[k]
+        index = self.first[k] + position[position >= 0]
+        return Batch(self.inputs[index], self.targets[index], torch.ones_like(index, dtype=torch.bool), self.key[k])
 
     def collect(self) -> Batch:
         """The examples themselves. Padding repeats an example of the client, as harmless to arithmetic as any."""
@@ -52,9 +61,9 @@ class Rows:
         drawn = position.masked_fill(~mask, -1)
         return Draw(self.part.inputs, self.part.targets, self.first, drawn, key).collect()
 
-    def all(self, key: Tensor) -> Batch:
-        """Every example of every client."""
-        position = torch.arange(int(self.sizes.max()), device=key.device).expand(len(self.clients), -1)
+    def all(self, key: Tensor, length: int) -> Batch:
+        """Every example of every client, padded to a length."""
+        position = torch.arange(length, device=key.device).expand(len(self.clients), -1)
         return self.batch(position, position < self.sizes[:, None], key)
 
 
@@ -63,7 +72,8 @@ class Schedule:
 
     Each epoch goes once through the client's examples, in an order that is the argsort of the examples' hashed
     addresses (seed, role, round, client, epoch, example); a short last minibatch is kept unless `drop_last`.
-    `keyed` says whether the model draws numbers of its own (dropout).
+    `keyed` says whether the model draws numbers of its own (dropout); with `few_shapes` full batches are padded to
+    a power of two, so that a few compiled programs serve all clients.
     """
 
     def __init__(
@@ -74,8 +84,9 @@ class Schedule:
         address: tuple[int, str, int],
         drop_last: bool = False,
         keyed: bool = True,
+        few_shapes: bool = False,
     ) -> None:
-        self.rows, self.work, self.address, self.keyed = rows, work, address, keyed
+        self.rows, self.work, self.address, self.keyed, self.few_shapes = rows, work, address, keyed, few_shapes
         self.first, self.sizes = rows.first, rows.sizes  # [K]
         self.batch = int(self.sizes.max()) if work.batch is None else work.batch
         self.used = self.sizes  # examples in an epoch
@@ -102,7 +113,8 @@ class Schedule:
         """The same, not yet collected where it changes from step to step."""
         if self.work.batch is None:
             if self._full is None:
-                self._full = self.rows.all(self.first)
+                rounded = min(1 << (self.batch - 1).bit_length(), self.rows.part.largest)
+                self._full = self.rows.all(self.first, rounded if self.few_shapes else self.batch)
             return self._full._replace(key=self._key(step))
         if self._begin < 0:
             self._shuffle()

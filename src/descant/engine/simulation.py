@@ -172,8 +172,10 @@ class Simulation:
         wanted = self.plan.evaluation
         yield self.ledger.account(self.round)
         for model in wanted.models:
-            if model == "shared" and not (self.method.has_shared and self.method.personalizes):
-                continue  # there is none, or it is what clients deploy anyway
+            if model == "shared" and not self.method.has_shared:
+                continue
+            if model == "shared" and not self.method.personalizes and "personal" in wanted.models:
+                continue  # it is what clients deploy
             found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
             for who in torch.split(self.everyone, self.evaluated_at_once):
                 if model == "personal":

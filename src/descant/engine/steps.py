@@ -15,7 +15,7 @@ from torch import Tensor
 from descant.engine.batches import Draw
 from descant.methods import Until
 from descant.methods.base import Step
-from descant.task import Batch, Compile, Execution, Objective
+from descant.task import Batch, Compile, Execution, Loop, Objective
 
 Sources = tuple[Draw | Batch, ...]
 
@@ -32,7 +32,7 @@ class Stepped(NamedTuple):
 class _Gradient:
     """The gradients at one step (`descant.methods.Gradient`)."""
 
-    def __init__(self, execution: Execution, statistics: Tensor, batches: list[Batch], active: Tensor) -> None:
+    def __init__(self, execution: Execution, statistics: Tensor, batches: list[Any], active: Tensor) -> None:
         self.execution, self.before, self.batches, self.active = execution, statistics, batches, active
         self.after = statistics
         self.calls = [0] * len(batches)
@@ -54,7 +54,9 @@ def advance(
     rows: tuple[Tensor, ...],
 ) -> Stepped:
     """Apply `step` to the active clients [K]; the others stay as they are."""
-    batches = [source.collect() if isinstance(source, Draw) else source for source in sources]
+    # The loop's workers collect for themselves, one client at a time.
+    whole = not isinstance(execution, Loop)
+    batches = [source.collect() if whole and isinstance(source, Draw) else source for source in sources]
     grad = _Gradient(execution, statistics, batches, active)
     new, met = step(x, grad, *rows), None
     if isinstance(new, Until):
@@ -91,7 +93,7 @@ def run_step(
         return advance(step, execution, *arguments)
     name = (identity, len(rows), *map(type, sources))
     if name not in execution.programs:
-        execution.programs[name] = _compiled(partial(advance, step, execution))
+        execution.programs[name] = _compiled(step, execution)
     try:
         stepped: Stepped = execution.programs[name](*arguments)
     except Exception as error:  # of many kinds: no compiler, an operation it cannot trace, too many shapes
@@ -101,9 +103,14 @@ def run_step(
     return stepped
 
 
-def _compiled(program: Callable[..., Stepped]) -> Callable[..., Stepped]:
-    # All but the tensors' shapes is fixed by the program's name: to check the rest before every step takes as long
-    # as the step of a small model.
+def _compiled(step: Step, execution: Compile) -> Callable[..., Stepped]:
+    def program(*arguments: Any) -> Stepped:
+        return advance(step, execution, *arguments)
+
+    # torch keeps what it compiled by code object, and tells programs apart by checking, before every call, all that
+    # they depend on, which takes as long as the step of a small model. A code object for each program makes that
+    # needless: within one, only the tensors' shapes can differ.
+    program.__code__ = program.__code__.replace(co_name=f"program_{len(execution.programs)}")
     unchecked: dict[str, Any] = {"guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
     return torch.compile(program, dynamic=False, fullgraph=True, options=unchecked)
 

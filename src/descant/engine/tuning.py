@@ -96,7 +96,7 @@ def _measure(
     task = vmapped.task
     seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
     for loop in [_loop(task), *([_loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
-        seconds[loop] = _seconds_a_client(loop, data, work, min(few, _FEW))
+        seconds[loop] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
     best = _fastest(vmapped, seconds)
     # Compiling speeds up vmap by a few times at the most: where the loop is ahead by more, nothing is to be won.
     hopeless = vmapped.mixes or seconds[best] < seconds[vmapped] / 3

@@ -16,7 +16,7 @@ from descant.engine.phases import Phase, phases
 from descant.engine.steps import run_step
 from descant.methods import Work
 from descant.methods.base import Step, X
-from descant.task import Batch, Execution, Layout
+from descant.task import Batch, Compile, Execution, Layout
 from descant.task.execution import SingleExampleError
 
 
@@ -103,7 +103,8 @@ class View:
         return phase.put(state, (x, statistics, met)), until
 
     def part(self, name: str) -> Batch:
-        return self._rows(name).all(torch.zeros_like(self.clients))
+        rows = self._rows(name)
+        return rows.all(torch.zeros_like(self.clients), int(rows.sizes.max()))
 
     def losses(self, x: Tensor, part: str = "train") -> Tensor:
         return measure(self.setting.execution, x, self.statistics("shared"), self._rows(part))[0].to(x.dtype)
@@ -116,7 +117,8 @@ class View:
 
     def _schedule(self, work: Work, role: str, clients: Tensor, share: Tensor) -> Schedule:
         rows, address = Rows(self.setting.data.train, clients), (self.seed, role, self.round)
-        return Schedule(rows, work, share, address, self.setting.drop_last, self.setting.execution.task.draws)
+        execution, drop_last = self.setting.execution, self.setting.drop_last
+        return Schedule(rows, work, share, address, drop_last, execution.task.draws, isinstance(execution, Compile))
 
     def statistics(self, model: str) -> Tensor:
         """The running statistics [K, b] of a model, or of the only one there is."""

@@ -35,8 +35,8 @@ class Ditto(Descent):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, "lam", self.lam >= 0, "zero or more")
-        solves = self.solver.has_shared and not isinstance(self.solver, Ditto)
-        require(self, "solver", solves, "a method with a shared model, other than Ditto itself")
+        solves = self.solver.has_shared and self.solver.trains == ("shared",)
+        require(self, "solver", solves, "a method that trains a shared model, and no personal one")
 
     def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
         return self.solver.server_start(x0, clients, layout)

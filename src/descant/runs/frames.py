@@ -44,6 +44,8 @@ def federation_of(frame: pl.DataFrame) -> Federation:
 def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:
     """Put back into an empty history what the two tables hold."""
     history.rounds = rounds.to_dicts()
+    if clients.is_empty():
+        return
     for (model, round), rows in clients.group_by("model", "round", maintain_order=True):
         columns = {c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *SPENT)}
         history.evaluated.setdefault(str(model), {})[int(str(round))] = columns

@@ -86,8 +86,8 @@ class History:
             "clients": len(self.federation.names),
             "bytes_up": sum(row["bytes_up"] for row in self.rounds),
             "bytes_down": sum(row["bytes_down"] for row in self.rounds),
-            "gradients_per_client": float(self.spent[last]["gradients"].mean()) if self.spent else 0.0,
-            "examples_per_client": float(self.spent[last]["examples"].mean()) if self.spent else 0.0,
+            "gradients_per_client": sum(row["gradients"] for row in self.rounds) / len(self.federation.names),
+            "examples_per_client": sum(row["examples"] for row in self.rounds) / len(self.federation.names),
             "seconds": sum(row["seconds"] for row in self.rounds),
         }
         for model in self.evaluated:

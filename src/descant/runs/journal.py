@@ -37,6 +37,7 @@ class Journal:
     def __init__(self, folder: Path, settings: dict[str, Any] | None = None) -> None:
         self.folder, self.settings = folder, settings
         self.started: dict[str, Any] | None = None  # what start.json said, for a run that goes on
+        self._begun = False  # whether a new run has taken the place of what lay here
         self._every: int | None = None
         self._records: list[Record] = []
         self._committed, self._took = monotonic(), 0.0
@@ -69,8 +70,8 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        new = self.started is None and not list(self._work.glob("commit-*"))
-        if new and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
+        nothing = self._begun and not list(self._work.glob("commit-*"))
+        if nothing and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
             self._remove()
             rmtree(self.clients, ignore_errors=True)
         self._lock.release()
@@ -99,6 +100,7 @@ class Journal:
         start = {"format": _FORMAT, "config": config, "fingerprints": fingerprints}
         if self.started is None:
             self._clear()
+            self._begun = True
             self._work.mkdir()
             text = json.dumps(start, indent=2)  # with Infinity where it stands: it is read back by Python only
             write(self.folder / "start.json", lambda temporary: temporary.write_text(text + "\n"))

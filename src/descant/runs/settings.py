@@ -41,6 +41,11 @@ class EvaluationSettings(BaseModel):
     models: tuple[Literal["personal", "shared"], ...] = ("personal", "shared")
 
 
+def _every(evaluate: Any) -> Any:
+    """A number stands for how often to evaluate."""
+    return {"every": evaluate} if isinstance(evaluate, int) else evaluate
+
+
 class RunSettings(BaseModel):
     """One run. The names are those of `descant.simulate`; data, model, method and aggregator are named.
 
@@ -63,7 +68,7 @@ class RunSettings(BaseModel):
     stragglers: float = Field(default=0.0, ge=0, le=1)
     drop_last: bool = False
     nonfinite: Literal["drop", "keep"] = "drop"
-    evaluate: EvaluationSettings = EvaluationSettings()
+    evaluate: Annotated[EvaluationSettings, BeforeValidator(_every)] = EvaluationSettings()
     aggregator: Spec = {"name": "mean"}
     mode: Mode = "auto"
     chunk: int | None = Field(default=None, ge=1)

@@ -14,3 +14,8 @@ class Batch(NamedTuple):
     targets: Tensor  # [K, B, ...]
     mask: Tensor  # [K, B] bool: False where a row only pads
     key: Tensor  # [K] int64: the address of what the model itself draws (dropout)
+
+    def client(self, k: int) -> Batch:
+        """One client's examples, without padding, which comes last."""
+        n = int(self.mask[k].sum())
+        return Batch(self.inputs[k, :n], self.targets[k, :n], self.mask[k, :n], self.key[k])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from copy import deepcopy
 
 import torch
@@ -27,22 +27,21 @@ class Loop(Execution):
     def __init__(self, task: Task, *, channels_last: bool = False, workers: int = 1) -> None:
         super().__init__(task)
         self.channels_last, self.workers = channels_last, workers
-        # A call swaps a client's parameters into the module: each worker has a module of its own.
-        self._tasks = [task, *(deepcopy(task) for _ in range(workers - 1))]
+        # A call swaps a client's parameters into the module: each worker has modules of its own.
+        shared = {id(tensor): tensor for tensor in task.tensors()}
+        self._tasks = [task, *(deepcopy(task, dict(shared)) for _ in range(workers - 1))]
         self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def grads(
         self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
     ) -> tuple[Tensor, Tensor]:
         gradients, statistics = torch.zeros_like(x), buffers.clone()
-        lengths = batch.mask.sum(1).tolist()
 
         def of_one(task: Task, k: int) -> None:
-            n = lengths[k]
-            inputs = self._laid_out(batch.inputs[k, :n])
-            own = Batch(inputs, batch.targets[k, :n], batch.mask[k, :n], batch.key[k])
+            own = batch.client(k)
+            own = own._replace(inputs=self._laid_out(own.inputs))
             leaf = x[k].detach().requires_grad_()
-            with torch.enable_grad(), of_length(n, [k]):
+            with torch.enable_grad(), of_length(len(own.mask), [k]):
                 value, left = client_loss(task, leaf, buffers[k], own, objective, tuple(row[k] for row in rows))
             (gradients[k],) = torch.autograd.grad(value, leaf)
             statistics[k] = left
@@ -70,8 +69,11 @@ class Loop(Execution):
 
         if self.workers == 1:
             share(0)
-        else:
-            list(self._pool.map(share, range(self.workers)))
+            return
+        done = [self._pool.submit(share, worker) for worker in range(self.workers)]
+        wait(done)  # for all of them, should one have failed
+        for future in done:
+            future.result()
 
     def _laid_out(self, inputs: Tensor) -> Tensor:
         fits = self.channels_last and inputs.dim() == 4

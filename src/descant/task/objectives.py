@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from descant.errors import SettingError, unknown
+from descant.errors import SettingError, require, unknown
 
 PerExample = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> [B]
 
@@ -21,6 +21,9 @@ class Metric:
     name: str
     of: PerExample
     higher_is_better: bool
+
+    def __post_init__(self) -> None:
+        require(self, "name", self.name != "loss", "another name than that of the loss's own figures")
 
 
 def _by_example(values: Tensor) -> Tensor:

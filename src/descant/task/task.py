@@ -81,6 +81,11 @@ class Task:
         """Whether the module draws random numbers (dropout)."""
         return bool(self._sites)
 
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the modules; none of them ever changes."""
+        modules = (self.model, self._training, self._deployed)
+        return [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+
     def start(self) -> Tensor:  # [d]
         """The module's own parameters: where training starts."""
         return self.layout.flatten(dict(self.model.named_parameters())).clone()
