@@ -212,3 +212,19 @@ def test_a_batch_of_the_probe_is_of_two_different_clients() -> None:
 
     choose(Spy(nn.Linear(4, 3)), *vectors(3), mode="loop")
     assert len(seen) == 2 and not torch.equal(*seen)
+
+
+def test_a_choice_that_rounding_decides_does_not_speak_against_vmap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two activations that are equal but for rounding: max-pooling may take either, and the gradient follows."""
+    torch.manual_seed(0)
+    inputs, targets = vectors(3)
+    exact = Vmap.grads
+
+    def other_choice(self: Vmap, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        gradients, statistics = exact(self, x, *rest)
+        return (gradients * 1.01 if x.dtype == torch.float32 else gradients), statistics
+
+    monkeypatch.setattr(Vmap, "grads", other_choice)
+    assert choose(Task(nn.Linear(4, 3)), inputs.float(), targets)[0].mode == "vmap"
+    monkeypatch.setattr(Vmap, "grads", lambda self, *rest: (exact(self, *rest)[0] * 1.01, rest[1]))
+    assert choose(Task(nn.Linear(4, 3)), inputs.float(), targets)[0].mode == "loop"
