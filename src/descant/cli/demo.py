@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def run_demo(folder: Path, console: Console, quiet: bool) -> None:
             results = list(grid.run(progress.grid(grid)))
         comparison_table(results, console, title=title)
         console.print()
+    command = sys.argv[0] if sys.argv[0].endswith("descant") else "descant"  # as it was called
     console.print(f"The runs are in {folder}. Try next:")
-    console.print("  descant list methods")
-    console.print("  descant run examples/first.yaml --set method.lam=0.1")
-    console.print("  descant compare examples/compare.yaml")
+    console.print(f"  {command} list methods")
+    console.print(f"  {command} run examples/first.yaml --set method.lam=0.1")
+    console.print(f"  {command} compare examples/compare.yaml")
