@@ -19,7 +19,7 @@ from descant.threads import using_threads
 
 _PROBED = 3  # examples that a model is tried on
 _FEW = 8  # clients that the loop is timed on
-_CLEARLY = 0.8  # of vmap's time: what another mode must stay below, so that noise does not choose
+_CLEARLY = 0.8  # of the time of the plainer mode: what another must stay below, so that noise does not choose
 _WORTH = 60.0  # seconds of uncompiled steps from which on compiling may win back its own time
 
 _MEMORY = 2**27  # numbers that clients may take at once
@@ -97,27 +97,23 @@ def _measure(
     seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
     for loop in [_loop(task), *([_loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
         seconds[loop] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
-    best = _fastest(vmapped, seconds)
+    best: Execution = min((e for e in seconds if isinstance(e, Loop)), key=seconds.__getitem__)
+    best = best if seconds[best] < _CLEARLY * seconds[vmapped] else vmapped
     # Compiling speeds up vmap by a few times at the most: where the loop is ahead by more, nothing is to be won.
     hopeless = vmapped.mixes or seconds[best] < seconds[vmapped] / 3
     steps = len(_schedule(data, torch.arange(few, device=data.train.inputs.device), work))
     if not hopeless and steps * trained * seconds[best] > _WORTH:
         compiled = Compile(task, fewer)
         seconds[compiled] = _seconds_a_client(compiled, data, work, fewer)
-        if compiled.notes:
-            del seconds[compiled]
-            vmapped.note(compiled.notes[0])
-        best = _fastest(vmapped, seconds)
+        for note in compiled.notes:
+            best.note(note)
+        if not compiled.notes and seconds[compiled] < _CLEARLY * seconds[best]:
+            best = compiled
     timed = ", ".join(f"{_name(execution)} {1e6 * value:.3g}" for execution, value in seconds.items())
     why = f"µs a step of one client: {timed}"
     if isinstance(best, Compile):
         return Prepared(best, fewer, why)
     return Prepared(best, few if asked or not isinstance(best, Loop) else _shared_out(best, few), why)
-
-
-def _fastest(vmapped: Vmap, seconds: dict[Execution, float]) -> Execution:
-    best = min(seconds, key=seconds.__getitem__)
-    return best if seconds[best] < _CLEARLY * seconds[vmapped] else vmapped
 
 
 def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, clients: int) -> float:
