@@ -16,7 +16,7 @@ def arrays(rows: list[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([value for value, _ in rows]), np.array([size for _, size in rows], dtype=np.int64)
 
 
-def test_five_numbers_by_hand() -> None:
+def test_six_numbers_by_hand() -> None:
     values, sizes = np.array([0.5, 1.0, 0.0, 0.5]), np.array([1, 1, 2, 4])
     across = across_clients(values, sizes, higher_is_better=True)
     assert across == {
@@ -25,6 +25,7 @@ def test_five_numbers_by_hand() -> None:
         "variance": 0.5 / 4,  # of the population: 0, 1/4, 1/4, 0
         "std": pytest.approx(np.sqrt(0.125)),
         "worst_10": 0.0,
+        "best_10": 1.0,
     }
 
 
@@ -44,9 +45,10 @@ def test_clients_without_examples_are_left_out(rows: list[tuple[float, int]]) ->
 @pytest.mark.parametrize("higher_is_better", [True, False])
 def test_the_worst_tenth_is_rounded_up_and_never_empty(N: int, tenth: int, higher_is_better: bool) -> None:
     values = np.random.default_rng(N).permutation(N).astype(float)
-    worst = np.arange(tenth) if higher_is_better else np.arange(N - tenth, N)
+    lowest, highest = np.arange(tenth), np.arange(N - tenth, N)
+    worst, best = (lowest, highest) if higher_is_better else (highest, lowest)
     across = across_clients(values, np.ones(N, dtype=np.int64), higher_is_better)
-    assert across["worst_10"] == worst.mean()
+    assert across["worst_10"] == worst.mean() and across["best_10"] == best.mean()
 
 
 @given(figures)
@@ -65,3 +67,11 @@ def test_a_weight_is_a_number_of_equal_examples(rows: list[tuple[float, int]]) -
     across = across_clients(values, sizes, higher_is_better=True)
     assert across["weighted_mean"] == pytest.approx(np.repeat(values, sizes).mean(), rel=1e-9, abs=1e-9)
     assert across["variance"] == pytest.approx(((values - values.mean()) ** 2).mean(), rel=1e-9, abs=1e-9)
+
+
+def test_many_rounds_at_once_are_each_round_alone() -> None:
+    rounds, sizes = np.random.default_rng(0).normal(size=(7, 23)), np.arange(23) % 5
+    together = across_clients(rounds, sizes, higher_is_better=False)
+    for t, values in enumerate(rounds):
+        alone = across_clients(values, sizes, higher_is_better=False)
+        assert {name: numbers[t] for name, numbers in together.items()} == pytest.approx(alone, rel=1e-12)

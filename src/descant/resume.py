@@ -62,5 +62,6 @@ def resume(
         device=execution["device"],
         threads=execution["threads"],
         out=journal,
+        label=config["label"],
         progress=progress,
     )

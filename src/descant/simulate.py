@@ -52,6 +52,7 @@ def simulate(
     store: Literal["memory", "disk"] = "memory",
     commit: int | None = None,
     overwrite: bool = False,
+    label: str | None = None,
     progress: Callable[[Record], None] | None = None,
 ) -> Run:
     """Train `method` on the clients of `data` for a number of rounds.
@@ -84,6 +85,7 @@ def simulate(
         commit: after how many rounds to commit to `out`, so that the run can be resumed from there. By default when
             10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every round.
         overwrite: replace the run that already lies in `out`.
+        label: the run's name in tables and charts; the method's by default. Runs of the same label are its seeds.
         progress: called with every record as it is made.
     """
     _check("threads", threads, threads is None or threads >= 1, "a positive number")
@@ -109,7 +111,7 @@ def simulate(
     )
     journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, overwrite))
     with using_threads(threads), journal or nullcontext():
-        return _carry_out(task, data, method, plan, mode, device, store, commit, journal, progress)
+        return _carry_out(task, data, method, plan, mode, device, store, commit, label, journal, progress)
 
 
 def _carry_out(
@@ -121,6 +123,7 @@ def _carry_out(
     device: str,
     store: str,
     commit: int | None,
+    label: str | None,
     journal: Journal | None,
     progress: Callable[[Record], None] | None,
 ) -> Run:
@@ -141,6 +144,7 @@ def _carry_out(
         },
         "store": store,
         "commit": commit,
+        "label": label or method.name,
     }
     if journal is not None:
         config = journal.begin(config, prints)

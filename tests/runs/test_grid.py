@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from descant.engine import Record
 from descant.errors import SettingError
+from descant.runs import Run
 from descant.runs.grid import Cell, comparison
-from descant.runs.table import rows, unequal_budgets
+from descant.runs.table import rows, unequal
 
 
 def values(**changes: Any) -> dict[str, Any]:
@@ -21,6 +23,10 @@ def values(**changes: Any) -> dict[str, Any]:
         "seeds": [3, 4],
         "rounds": 2,
     } | changes
+
+
+def labelled(results: Iterable[tuple[Cell, Run]]) -> list[tuple[str, Run]]:
+    return [(cell.label, run) for cell, run in results]
 
 
 def test_a_grid_is_every_method_with_every_seed() -> None:
@@ -51,9 +57,9 @@ def test_finished_cells_are_read_and_changed_ones_run_again(tmp_path: Path) -> N
         if cell.key not in ran:
             ran.append(cell.key)
 
-    before = rows(comparison(values(), tmp_path).run(note))
+    before = rows(labelled(comparison(values(), tmp_path).run(note)))
     assert len(ran) == 4
-    assert rows(comparison(values(), tmp_path).run(note)) == before
+    assert rows(labelled(comparison(values(), tmp_path).run(note))) == before
     assert len(ran) == 4, "nothing was run again"
     list(comparison(values(rounds=3), tmp_path).run(note))
     assert len(ran) == 8, "with another setting every cell is another"
@@ -61,7 +67,7 @@ def test_finished_cells_are_read_and_changed_ones_run_again(tmp_path: Path) -> N
 
 def test_a_row_is_the_mean_and_the_sample_deviation_over_seeds() -> None:
     results = list(comparison(values()).run())
-    found = {row.label: row for row in rows(results)}
+    found = {row.label: row for row in rows(labelled(results))}
     figure = "personal.test_loss.mean@last"
     each = [run.summary()[figure] for cell, run in results if cell.label == "together"]
     assert found["together"].seeds == 2
@@ -71,8 +77,8 @@ def test_a_row_is_the_mean_and_the_sample_deviation_over_seeds() -> None:
 
 def test_unequal_compute_is_noticed() -> None:
     methods = {"one": {"name": "local", "steps": 1}, "two": {"name": "local", "steps": 2}}
-    assert set(unequal_budgets(rows(comparison(values(methods=methods)).run()))) == {"one", "two"}
-    assert unequal_budgets(rows(comparison(values()).run())) == {}
+    assert set(unequal(rows(labelled(comparison(values(methods=methods)).run())))) == {"one", "two"}
+    assert unequal(rows(labelled(comparison(values()).run()))) == {}
 
 
 def test_a_method_may_have_settings_of_the_run_for_itself() -> None:

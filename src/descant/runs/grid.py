@@ -20,10 +20,14 @@ from descant.runs.settings import RunSettings
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid. `label` names the row of a table that it belongs to."""
+    """One run of a grid."""
 
-    label: str
     settings: RunSettings
+
+    @property
+    def label(self) -> str:
+        """The row of a table that the run belongs to."""
+        return self.settings.label or str(self.settings.method["name"])
 
     @property
     def key(self) -> str:
@@ -68,9 +72,10 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:
     """
     common = dict(values)
     methods, seeds = common.pop("methods", None), common.pop("seeds", 1)
-    for taken in ("method", "seed"):
+    for taken in ("method", "seed", "label"):
         if taken in common:
-            raise SettingError(f"'{taken}' is a setting of a single run: a comparison has '{taken}s'")
+            has = "labels its 'methods'" if taken == "label" else f"has '{taken}s'"
+            raise SettingError(f"'{taken}' is a setting of a single run: a comparison {has}")
     if isinstance(seeds, int):
         seeds = list(range(seeds))
     if not isinstance(seeds, list) or not seeds:
@@ -81,7 +86,8 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:
         if not isinstance(own, Mapping):
             raise SettingError(f"methods.{label}.run = {own!r}: it must hold settings of the run")
         for seed in seeds:
-            cells.append(Cell(label, RunSettings.of({**common, **own, "method": spec, "seed": seed})))
+            settings = {**common, **own, "method": spec, "seed": seed, "label": label}
+            cells.append(Cell(RunSettings.of(settings)))
     return Grid(tuple(cells), folder)
 
 

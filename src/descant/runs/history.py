@@ -51,19 +51,25 @@ class History:
 
     def figure(self, model: str, round: int, column: str) -> dict[str, float]:
         """One evaluated column in a few numbers across clients."""
+        values = self.evaluated[model][round][column]
+        return {name: float(value) for name, value in self._across(column, values).items()}
+
+    def curve(self, model: str, column: str) -> tuple[list[int], dict[str, NDArray[np.float64]]]:
+        """The evaluated rounds that have a column, and its numbers across clients at each of them."""
+        found = {t: columns[column] for t, columns in self.evaluated.get(model, {}).items() if column in columns}
+        if not found:
+            return [], {}
+        return list(found), self._across(column, np.stack(list(found.values())))
+
+    def _across(self, column: str, values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         part, measure = column.split("_", 1)
         better = self.higher_is_better if measure == self.metric else False
-        sizes = self.federation.sizes[part]
-        return across_clients(self.evaluated[model][round][column], sizes, better)
+        return across_clients(values, self.federation.sizes[part], better)
 
     def best_round(self, model: str, part: str, first: int) -> int | None:
         """The round, from `first` on, with the best mean metric on `part`; the earliest where several are."""
-        column = f"{part}_{self.metric}"
-        means = {
-            t: self.figure(model, t, column)["mean"]
-            for t, columns in self.evaluated[model].items()
-            if t >= first and column in columns
-        }
+        rounds, numbers = self.curve(model, f"{part}_{self.metric}")
+        means = {t: mean for t, mean in zip(rounds, numbers.get("mean", ()), strict=True) if t >= first}
         means = {t: mean for t, mean in means.items() if not np.isnan(mean)}
         if not means:
             return None

@@ -15,8 +15,11 @@ from descant.files import read_json, write, write_json
 from descant.runs.history import History
 from descant.runs.journal import finished
 
-if TYPE_CHECKING:  # tables are imported where they are used
+if TYPE_CHECKING:  # tables and charts are imported where they are used
+    import altair as alt
     import polars as pl
+
+    from descant.report import Report
 
 _FORMAT = 1
 
@@ -50,6 +53,19 @@ class Run:
         return self.history.summary(first)
 
     summary.__doc__ = History.summary.__doc__
+
+    def report(self, path: str | Path | None = None) -> Report:
+        """The run's charts and tables as a page, which a notebook shows; with a `path` it is written there too."""
+        from descant.report import Report
+
+        report = Report([self])
+        if path is not None:
+            report.save(path)
+        return report
+
+    def plot(self, name: str | None = None) -> alt.ConcatChart:
+        """One chart of the report by name: "accuracy", "loss", "bytes", ...; a wrong name lists them."""
+        return self.report().plot(name)
 
     def personal(self, client: int) -> nn.Module:
         """The model that a client deploys."""

@@ -49,11 +49,13 @@ def _every(evaluate: Any) -> Any:
 class RunSettings(BaseModel):
     """One run. The names are those of `descant.simulate`; data, model, method and aggregator are named.
 
-    A data set's `seed: run` draws it anew for every seed of the run; by default its own seed stays the same.
+    `label` is the run's name in tables and charts. A data set's `seed: run` draws it anew for every seed of the
+    run; by default its own seed stays the same.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    label: str | None = None
     data: Spec
     model: Spec = {"name": "linear"}
     loss: str = "cross_entropy"
@@ -116,7 +118,7 @@ class RunSettings(BaseModel):
         journal = Journal(claim(out, overwrite), settings) if out is not None else None
         data = self.federated_data()
         kept = ("rounds", "cohort", "seed", "sampling", "trainers", "own_start", "stragglers", "drop_last")
-        how = ("nonfinite", "mode", "chunk", "device", "threads", "store", "commit")
+        how = ("nonfinite", "mode", "chunk", "device", "threads", "store", "commit", "label")
         run = simulate(
             self.task(data),
             data,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from descant.runs.grid import Cell
 from descant.runs.run import Run
 
 
@@ -23,11 +22,11 @@ class Row:
     spread: dict[str, float]
 
 
-def rows(results: Iterable[tuple[Cell, Run]], first: int = 0) -> list[Row]:
+def rows(labelled: Iterable[tuple[str, Run]], first: int = 0) -> list[Row]:
     """One row a label, over all its seeds. The spread is the standard deviation of the sample (0 for one seed)."""
     by_label: dict[str, list[dict[str, Any]]] = {}
-    for cell, run in results:
-        by_label.setdefault(cell.label, []).append(run.summary(first))
+    for label, run in labelled:
+        by_label.setdefault(label, []).append(run.summary(first))
     return [_row(label, summaries) for label, summaries in by_label.items()]
 
 
@@ -43,8 +42,17 @@ def _row(label: str, summaries: Sequence[dict[str, Any]]) -> Row:
     )
 
 
-def unequal_budgets(table: Sequence[Row], tolerance: float = 0.01) -> dict[str, float]:
-    """The gradients a client of each row, where they differ by more than `tolerance`; empty where they agree."""
-    spent = {row.label: row.mean["examples_per_client"] for row in table}
+def unequal(table: Sequence[Row], figure: str = "examples_per_client", tolerance: float = 0.01) -> dict[str, float]:
+    """A figure of each row, where it differs by more than `tolerance`; empty where the rows agree."""
+    spent = {row.label: row.mean[figure] for row in table}
     low, high = min(spent.values()), max(spent.values())
     return spent if high - low > tolerance * high else {}
+
+
+def human_bytes(count: float) -> str:
+    """Bytes as people write them, in powers of 1,000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
