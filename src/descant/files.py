@@ -41,7 +41,7 @@ def sweep(folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(_plain(value), indent=2, allow_nan=False)
+    text = json.dumps(plain(value), indent=2, allow_nan=False)
     write(path, lambda temporary: temporary.write_text(text + "\n"))
 
 
@@ -49,12 +49,12 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no NaN and no infinity: both become null."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and value - value != 0:
         return None
     return value

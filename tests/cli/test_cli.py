@@ -26,7 +26,8 @@ def test_list_methods_as_json_says_name_summary_paper_and_fields() -> None:
     for entry in found:
         assert set(entry) == {"name", "summary", "paper", "fields"}
         assert entry["summary"] and entry["paper"]
-    lp_proj = {field["name"]: field["default"] for field in found[-1]["fields"]}
+    [entry] = [entry for entry in found if entry["name"] == "lp-proj"]
+    lp_proj = {field["name"]: field["default"] for field in entry["fields"]}
     assert lp_proj["dim"] == 21 and lp_proj["p"] == 1.0
 
 
@@ -76,6 +77,45 @@ def test_a_mistake_is_one_line_and_no_traceback(tmp_path: Path, text: str, messa
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
+def test_json_lines_say_every_round_and_the_whole_summary(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethod: ditto\nrounds: 3\nlabel: mine\n")
+    done = descant("run", str(file), "--set", "method.steps=2", "--json", cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [e["round"] for e in events if e["event"] == "round"] == [1, 2, 3]
+    assert {e["model"] for e in events if e["event"] == "evaluated"} == {"personal", "shared"}
+    assert all(e["label"] == "mine" and e["seed"] == 0 for e in events)
+    assert events[-1]["event"] == "finished"
+    summary = json.loads((tmp_path / "runs" / "small" / "summary.json").read_text())
+    assert events[-1]["summary"] == summary
+    assert sum(e["bytes_up"] for e in events if e["event"] == "round") == summary["bytes_up"]
+
+
+def test_where_there_is_no_terminal_a_line_says_round_accuracy_and_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethods: [fedavg]\nrounds: 2\nseeds: 2\n")
+    done = descant("compare", str(file), cwd=tmp_path)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2 and lines[1].startswith("fedavg, seed 1 (2 of 2): round 2 of 2, 0.")
+    assert "on test" in lines[0] and lines[0].endswith("kB")
+    quiet = descant("compare", str(file), "-q", "-o", str(tmp_path / "quiet"), cwd=tmp_path)
+    assert quiet.returncode == 0 and quiet.stderr == ""
+
+
+def test_report_writes_a_page_or_files_and_says_which(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethods: [local, fedavg]\nrounds: 2\n")
+    assert descant("compare", str(file), "-q", cwd=tmp_path).returncode == 0
+    done = descant("report", "runs/small", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.strip() == "report.html", done.stderr
+    assert "<h1>descant: synthetic</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    done = descant("report", "runs/small", "--format", "csv", "-o", "tables", cwd=tmp_path)
+    assert done.stdout.strip() == "tables/synthetic.csv" and (tmp_path / "tables" / "synthetic.csv").is_file()
+    done = descant("report", "runs/nothing", cwd=tmp_path)
+    assert done.returncode == 2 and "no such folder" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
 def test_the_examples_run(tmp_path: Path, name: str) -> None:
     values = yaml.safe_load((EXAMPLES / name).read_text())
@@ -91,3 +131,6 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     done = descant("demo", "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "digits" in done.stdout and "synthetic(0, 0)" in done.stdout and "lp-proj-1" in done.stdout
+    assert str(tmp_path / "runs" / "demo" / "report.html") in done.stdout
+    page = (tmp_path / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "Not at equal compute" not in page

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from descant.cli.console import err, out
 from descant.cli.progress import Progress
 from descant.cli.tables import comparison_table, entries_table, run_table
 from descant.version import __version__
+
+if TYPE_CHECKING:
+    from descant.runs import Run
 
 app = typer.Typer(
     name="descant",
@@ -41,11 +44,24 @@ class Kind(StrEnum):
     MODELS = "models"
 
 
+class Format(StrEnum):
+    """What a report can be written as."""
+
+    HTML = "html"
+    PNG = "png"
+    SVG = "svg"
+    CSV = "csv"
+    MD = "md"
+    LATEX = "latex"
+
+
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="settings")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a setting of the file")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress")]
+Json = Annotated[bool, typer.Option("--json", help="progress and results as JSON lines, for programs")]
+First = Annotated[int, typer.Option(help="choose rounds from this one on")]
 
 
 def _version(asked: bool) -> None:
@@ -68,6 +84,11 @@ def _resumable(folder: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+def _say_run(run: Run, folder: Path) -> None:
+    out.print(run_table(run))
+    out.print(f"The run is in {folder}; for charts: descant report {folder}", soft_wrap=True)
+
+
 @app.callback()
 def descant(
     version: Annotated[
@@ -84,34 +105,37 @@ def run(
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="the run's folder; default: runs/FILE")] = None,
     overwrite: Annotated[bool, typer.Option(help="replace the run that lies there")] = False,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run one method, as FILE.yaml says."""
     from descant.runs.settings import RunSettings, read_settings
 
     settings = RunSettings.of(read_settings(file, set))
     folder = folder or Path("runs") / file.stem
-    with _resumable(folder), Progress(quiet) as progress:
-        bar = progress.cell(str(settings.method["name"]), settings.rounds)
+    with _resumable(folder), Progress(quiet, as_json) as progress:
+        bar = progress.cell(settings.label or str(settings.method["name"]), settings.seed, settings.rounds)
         finished = settings.execute(folder, overwrite=overwrite, progress=bar)
-    out.print(run_table(finished))
-    out.print(f"The run is in {folder}")
+        progress.finished(finished)
+    if not as_json:
+        _say_run(finished, folder)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the folder of an interrupted run")],
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run; its result is that of an unbroken one."""
     from descant.resume import resume as go_on
     from descant.runs.journal import Journal
 
     config = Journal.reopen(folder).before
-    with _resumable(folder), Progress(quiet) as progress:
-        bar = progress.cell(str(config["method"]["name"]), config["rounds"])
-        finished = go_on(folder, progress=bar)
-    out.print(run_table(finished))
-    out.print(f"The run is in {folder}")
+    with _resumable(folder), Progress(quiet, as_json) as progress:
+        finished = go_on(folder, progress=progress.cell(config["label"], config["seed"], config["rounds"]))
+        progress.finished(finished)
+    if not as_json:
+        _say_run(finished, folder)
 
 
 @app.command()
@@ -121,8 +145,9 @@ def compare(
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
     ] = None,
-    first: Annotated[int, typer.Option(help="choose rounds from this one on")] = 0,
+    first: First = 0,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run several methods and seeds on the same data, as FILE.yaml says, and print them side by side.
 
@@ -132,10 +157,32 @@ def compare(
     from descant.runs.settings import read_settings
 
     grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
-    with Progress(quiet) as progress:
-        results = list(grid.run(progress.grid(grid)))
-    comparison_table(results, out, first=first)
-    out.print(f"The runs are in {grid.folder}")
+    with Progress(quiet, as_json) as progress:
+        results = list(progress.run(grid))
+    if not as_json:
+        comparison_table(results, out, first=first)
+        out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="folders of runs, or with runs in them")],
+    where: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the page, or the folder of an export; default: report.html")
+    ] = None,
+    format: Annotated[Format, typer.Option(help="page, figures (png, svg), tables (csv, md, latex)")] = Format.HTML,
+    title: Annotated[str | None, typer.Option(help="the title of the page")] = None,
+    first: First = 0,
+) -> None:
+    """Charts and tables of one run or many, as one page that opens without a network, or as files."""
+    from descant.report import Report
+
+    where = where or Path("report.html" if format is Format.HTML else f"report-{format.value}")
+    with err.status(f"Reading {', '.join(map(str, folders))}"):
+        page = Report.of(*folders, title=title, first=first)
+        written = page.save(where, format.value)
+    for path in written:
+        out.print(f"{path}", soft_wrap=True)
 
 
 @app.command("list")
@@ -156,7 +203,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--out", "-o", help="where the runs are left")] = Path("runs/demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Compare the methods on digits and on synthetic(0, 0), at equal gradients per client."""
+    """Compare the methods on digits and on synthetic(0, 0), at equal gradients per client, and write a report."""
     from descant.cli.demo import run_demo
 
     run_demo(folder, out, quiet)

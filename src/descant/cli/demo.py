@@ -48,15 +48,19 @@ DEMOS: dict[str, dict[str, Any]] = {
 
 
 def run_demo(folder: Path, console: Console, quiet: bool) -> None:
-    """Run the comparisons, print their tables, and say what to try next."""
+    """Run the comparisons, print their tables, write the report, and say what to try next."""
+    from descant.report import Report
+
     for title, values in DEMOS.items():
         grid = comparison(values, folder / values["data"]["name"])
         with Progress(quiet) as progress:
-            results = list(grid.run(progress.grid(grid)))
+            results = list(progress.run(grid))
         comparison_table(results, console, title=title)
         console.print()
+    [page] = Report.of(folder, title="descant: a first comparison").save(folder / "report.html")
     command = sys.argv[0] if sys.argv[0].endswith("descant") else "descant"  # as it was called
-    console.print(f"The runs are in {folder}. Try next:")
+    console.print(f"The report is {page.resolve()}: open it in a browser. Try next:", soft_wrap=True)
     console.print(f"  {command} list methods")
     console.print(f"  {command} run examples/first.yaml --set method.lam=0.1")
     console.print(f"  {command} compare examples/compare.yaml")
+    console.print(f"  {command} report runs/compare -o compare.html")

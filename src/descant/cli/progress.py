@@ -1,8 +1,9 @@
-"""Progress of long work: bars on a terminal, a line now and then elsewhere."""
+"""Progress of long work: bars on a terminal, a line now and then elsewhere, JSON lines for machines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -10,17 +11,45 @@ from typing import Self
 from rich import progress as rich_progress
 
 from descant.cli.console import err
-from descant.engine import Collapse, Evaluated, Record, RoundRecord
+from descant.cli.events import emit, event_of, finished_event
+from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
+from descant.runs import Run
 from descant.runs.grid import Cell, Grid
+from descant.runs.table import human_bytes
 
 _PAUSE = 10.0  # seconds between two lines where there is no terminal
 
 
-class Progress:
-    """Shows rounds as they pass: `cell` for one run, `grid` for many."""
+@dataclass
+class _State:
+    """What is known of a run that goes on."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet, self.bars = quiet, err.is_terminal and not quiet
+    round: int = 0
+    sent: int = 0  # bytes, up and down
+    test: str = ""
+
+    def note(self) -> str:
+        return ", ".join(part for part in (self.test, human_bytes(self.sent)) if part)
+
+    def take(self, record: Record) -> None:
+        match record:
+            case RoundRecord():
+                self.round = record.round
+                self.sent += record.bytes_up + record.bytes_down
+            case Account():  # the whole account, so that it is right after a resume too
+                self.sent = int(record.bytes_up.sum() + record.bytes_down.sum())
+            case Evaluated(model="personal") if "test" in record.metric:
+                self.test = f"{float(record.metric['test'].nanmean()):.3f} on test"
+            case Collapse():
+                self.test = f"collapsed in round {record.round}"
+
+
+class Progress:
+    """Shows rounds as they pass: `cell` for one run, `run` for a grid of them."""
+
+    def __init__(self, quiet: bool = False, json: bool = False) -> None:
+        self.json, self.bars = json, err.is_terminal and not quiet and not json
+        self.lines = not (quiet or json or self.bars)
         self._said = monotonic()
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("{task.description}"),
@@ -41,35 +70,46 @@ class Progress:
     ) -> None:
         self._bar.__exit__(kind, error, trace)
 
-    def cell(self, label: str, rounds: int) -> Callable[[Record], None]:
+    def cell(self, label: str, seed: int, rounds: int, place: str = "") -> Callable[[Record], None]:
         """What `simulate` calls with its records."""
-        task = self._bar.add_task(label, total=rounds, note="")
+        task = self._bar.add_task(f"{label}{place}", total=rounds, note="")
+        state, began, first = _State(), monotonic(), 0
 
         def show(record: Record) -> None:
-            match record:
-                case RoundRecord():
-                    self._bar.update(task, completed=record.round)
-                    self._line(label, record.round, rounds)
-                case Evaluated(model="personal") if "test" in record.metric:
-                    self._bar.update(task, note=f"{float(record.metric['test'].nanmean()):.3f} on test")
-                case Collapse():
-                    self._bar.update(task, note=f"collapsed in round {record.round}")
+            nonlocal first
+            state.take(record)
+            self._bar.update(task, completed=state.round, note=state.note())
+            if self.json and (event := event_of(record)) is not None:
+                emit({"label": label, "seed": seed, "rounds": rounds} | event)
+            if isinstance(record, RoundRecord):
+                first = first or record.round
+                left = (monotonic() - began) / (state.round - first + 1) * (rounds - state.round)
+                self._line(f"{label}{place}", state, rounds, left)
 
         return show
 
-    def grid(self, grid: Grid) -> Callable[[Cell, Record], None]:
-        """What `Grid.run` calls; a cell's bar appears when the cell starts."""
+    def run(self, grid: Grid) -> Iterator[tuple[Cell, Run]]:
+        """Run a grid. A cell's bar appears when the cell starts; the first bar is of the whole grid."""
+        whole = self._bar.add_task("all runs", total=len(grid.cells), note="", visible=len(grid.cells) > 1)
         shown: dict[str, Callable[[Record], None]] = {}
 
         def show(cell: Cell, record: Record) -> None:
             if cell.key not in shown:
-                label = f"{cell.label}, seed {cell.settings.seed} ({len(shown) + 1} of {len(grid.cells)})"
-                shown[cell.key] = self.cell(label, cell.settings.rounds)
+                place = f", seed {cell.settings.seed} ({grid.cells.index(cell) + 1} of {len(grid.cells)})"
+                shown[cell.key] = self.cell(cell.label, cell.settings.seed, cell.settings.rounds, place)
             shown[cell.key](record)
 
-        return show
+        for cell, run in grid.run(show):
+            self._bar.advance(whole)
+            self.finished(run)
+            yield cell, run
 
-    def _line(self, label: str, round: int, rounds: int) -> None:
-        if not (self.bars or self.quiet) and (monotonic() - self._said > _PAUSE or round == rounds):
+    def finished(self, run: Run) -> None:
+        if self.json:
+            emit(finished_event(run))
+
+    def _line(self, label: str, state: _State, rounds: int, left: float) -> None:
+        if self.lines and (monotonic() - self._said > _PAUSE or state.round == rounds):
             self._said = monotonic()
-            err.print(f"{label}: round {round} of {rounds}")
+            rest = f", {left:.0f} s left" if state.round < rounds else ""
+            err.print(f"{label}: round {state.round} of {rounds}, {state.note()}{rest}")

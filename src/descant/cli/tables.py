@@ -11,17 +11,9 @@ from rich.table import Table
 
 from descant.runs import Run
 from descant.runs.grid import Cell
-from descant.runs.table import Row, rows, unequal_budgets
+from descant.runs.table import Row, human_bytes, rows, unequal
 
 _STATISTICS = ("mean", "weighted_mean", "std", "worst_10")
-
-
-def human_bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def run_table(run: Run) -> Table:
@@ -58,7 +50,7 @@ def comparison_table(
     model = "personal" if "personal" in history.evaluated else "shared"
     chosen = model in history.evaluated and history.best_round(model, "valid", 0) is not None
     rule = "chosen_on_valid" if chosen else "last"
-    metric, found = history.metric, rows(results, first)
+    metric, found = history.metric, rows([(cell.label, run) for cell, run in results], first)
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     heads = (
         f"test {metric}",
@@ -93,8 +85,8 @@ def comparison_table(
         f"The models that clients deploy, at {shown}; mean over clients, ± standard deviation over {seeds} "
         "seed(s). Bytes are of the whole run, gradients are minibatch gradients a client."
     )
-    if unequal := unequal_budgets(found):
-        spent = ", ".join(f"{label} {count:,.0f}" for label, count in unequal.items())
+    if differ := unequal(found):
+        spent = ", ".join(f"{label} {count:,.0f}" for label, count in differ.items())
         console.print(f"Not at equal compute: example gradients a client are {spent}.")
 
 

@@ -1,0 +1,37 @@
+"""Progress and results as JSON lines on standard output, for machines.
+
+Every line has `event`: "round", "evaluated", "collapse" or "finished" (with the run's whole summary).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from descant.engine import Collapse, Evaluated, Record, RoundRecord
+from descant.files import plain
+from descant.runs import Run
+
+
+def event_of(record: Record) -> dict[str, Any] | None:
+    """A record as an event; None where it says nothing new."""
+    match record:
+        case RoundRecord():
+            return {"event": "round"} | {k: v for k, v in vars(record).items() if k != "figures"} | record.figures
+        case Evaluated():
+            means = {f"{part}_loss": float(v.nanmean()) for part, v in record.loss.items()}
+            means |= {f"{part}_metric": float(v.nanmean()) for part, v in record.metric.items()}
+            return {"event": "evaluated", "round": record.round, "model": record.model} | means
+        case Collapse():
+            return {"event": "collapse"} | vars(record)
+        case _:
+            return None
+
+
+def finished_event(run: Run) -> dict[str, Any]:
+    about = {"label": run.config["label"], "seed": run.config["seed"]}
+    return {"event": "finished"} | about | {"summary": run.summary()}
+
+
+def emit(event: dict[str, Any]) -> None:
+    print(json.dumps(plain(event), allow_nan=False), flush=True)

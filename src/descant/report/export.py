@@ -1,0 +1,85 @@
+"""Figures and tables as files: pictures for a paper, tables for a text or another program."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vl_convert
+from altair import SCHEMA_VERSION
+
+from descant.files import write
+from descant.report.tables import RULES, Table, overview, summary_rows
+
+if TYPE_CHECKING:
+    from descant.report.report import Report
+
+FORMATS = ("html", "png", "svg", "csv", "md", "latex")
+_LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"±": "$\\pm$", "–": "--", "~": "\\textasciitilde{}"})
+
+
+def export(report: Report, folder: Path, format: str) -> list[Path]:
+    """Write every figure (png, svg) or table (csv, md, latex) of a report into a folder; the files written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = dict(_pictures(report, format) if format in ("png", "svg") else _tables(report, format))
+    for name, content in contents.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        write(folder / name, lambda temporary, data=data: temporary.write_bytes(data))  # type: ignore[misc]
+    return [folder / name for name in contents]
+
+
+def _pictures(report: Report, format: str) -> Iterable[tuple[str, bytes | str]]:
+    version = ".".join(SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    for key, figures in report.figures.items():
+        for figure in figures:
+            spec = figure.chart.to_dict()
+            name = f"{key}-{figure.key}.{format}"
+            if format == "svg":
+                yield name, vl_convert.vegalite_to_svg(spec, vl_version=version)
+            else:
+                yield name, vl_convert.vegalite_to_png(spec, vl_version=version, scale=2)
+
+
+def _tables(report: Report, format: str) -> Iterable[tuple[str, str]]:
+    for experiment in report.experiments:
+        found = summary_rows(experiment, report.first)
+        if format == "csv":  # every figure, one a line: for programs
+            lines = [
+                (row.label, name, row.mean[name], row.spread[name], row.seeds, row.collapsed)
+                for row in found
+                for name in row.mean
+            ]
+            yield (
+                f"{experiment.key}.csv",
+                _csv([("method", "figure", "mean", "spread", "seeds", "collapsed"), *lines]),
+            )
+            continue
+        for rule in RULES:
+            if any(f"{experiment.model}.round@{rule}" in row.mean for row in found):
+                table = overview(experiment, found, rule)
+                text = _markdown(table) if format == "md" else _latex(table)
+                yield f"{experiment.key}-{rule}.{'md' if format == 'md' else 'tex'}", text
+
+
+def _csv(lines: Iterable[tuple[Any, ...]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
+    return out.getvalue()
+
+
+def _markdown(table: Table) -> str:
+    lines = [table.columns, ("---", *("---:" for _ in table.columns[1:]))]
+    lines += [tuple(cell.text.replace("|", "\\|") for cell in row) for row in table.rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{table.caption}\n"
+
+
+def _latex(table: Table) -> str:
+    """A booktabs table."""
+    lines = [" & ".join(text.translate(_LATEX) for text in table.columns) + " \\\\", "\\midrule"]
+    lines += [" & ".join(cell.text.translate(_LATEX) for cell in row) + " \\\\" for row in table.rows]
+    head = ["\\begin{table}", f"\\caption{{{table.caption.translate(_LATEX)}}}"]
+    head += [f"\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}", "\\toprule"]
+    return "\n".join([*head, *lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])

@@ -1,0 +1,170 @@
+"""Which runs a report is about, and which of them may stand side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from descant.errors import SettingError
+from descant.runs import Federation, History, Run, finished
+
+# What may differ between the seeds of one entry.
+_INCIDENTAL = ("seed", "execution", "versions", "label", "settings", "store", "commit", "chunk")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a comparison: a label and its runs, one a seed."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def histories(self) -> list[History]:
+        return [run.history for run in self.runs]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.runs[0].config
+
+    @property
+    def collapsed(self) -> list[Run]:
+        return [run for run in self.runs if run.collapse is not None]
+
+    @property
+    def federation(self) -> Federation | None:
+        """Who takes part, where that is the same for every seed."""
+        first, *others = (history.federation for history in self.histories)
+        same = all(
+            first.names == other.names and all(np.array_equal(first.sizes[p], other.sizes[p]) for p in first.sizes)
+            for other in others
+        )
+        return first if same else None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Entries on the same data with the same model: what may be compared."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def key(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    @property
+    def history(self) -> History:
+        return self.entries[0].histories[0]
+
+    @cached_property
+    def model(self) -> str:
+        """The model that the charts show: what clients deploy."""
+        return "personal" if all("personal" in h.evaluated for e in self.entries for h in e.histories) else "shared"
+
+    @cached_property
+    def rule(self) -> str:
+        """How the reported round is chosen: on validation data, where there is any."""
+        histories = [history for entry in self.entries for history in entry.histories]
+        chosen = all(history.best_round(self.model, "valid", 0) is not None for history in histories)
+        return "chosen_on_valid" if chosen else "last"
+
+
+def find(folders: Iterable[str | Path]) -> list[Path]:
+    """The finished runs in some folders, at any depth."""
+    found: dict[Path, None] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise SettingError(f"{folder}: there is no such folder; give that of a run, or one with runs in it")
+        # In the order in which they were finished, which is that of a comparison's own list.
+        there = sorted(folder.rglob("run.json"), key=lambda path: (path.stat().st_mtime_ns, path))
+        here = [folder] if finished(folder) else [path.parent for path in there]
+        if not here:
+            raise SettingError(f"{folder} holds no finished run: there is no run.json in it, or below it")
+        found |= dict.fromkeys(path.resolve() for path in here)
+    return list(found)
+
+
+def gather(runs: Sequence[Run]) -> list[Experiment]:
+    """Runs as experiments: on the same data and model, with one entry a label; the same run counts once."""
+    if not runs:
+        raise SettingError("a report needs at least one run")
+    by_problem: dict[str, dict[tuple[str, str], dict[int, Run]]] = {}
+    for run in runs:
+        entries = by_problem.setdefault(_text(_problem(run.config)), {})
+        seeds = entries.setdefault((_label(run.config), _text(_comparable(run.config))), {})
+        seeds.setdefault(run.config["seed"], run)
+    experiments = []
+    for entries in by_problem.values():
+        labels = _distinct([(label, next(iter(seeds.values())).config) for (label, _), seeds in entries.items()])
+        rows = [Entry(label, tuple(s.values())) for label, s in zip(labels, entries.values(), strict=True)]
+        experiments.append(Experiment(str(rows[0].config["data"]["name"]), tuple(rows)))
+    return _numbered(experiments)
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name; the name of a spec stands for the spec itself."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    leaves: dict[str, Any] = {}
+    for key, inner in value.items():
+        name = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else str(key)
+        leaves |= flat(inner, name)
+    return leaves
+
+
+def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The dotted names of the settings in which some configurations differ."""
+    flats = [flat(_comparable(config)) for config in configs]
+    names = dict.fromkeys(name for leaves in flats for name in leaves)
+    return [name for name in names if len({_text(leaves.get(name)) for leaves in flats}) > 1]
+
+
+def _problem(config: dict[str, Any]) -> Any:
+    data = config["data"]
+    settings = {name: value for name, value in data["settings"].items() if name != "seed"}
+    return [data["name"], data["clients"], settings, config["task"]]
+
+
+def _comparable(config: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in config.items() if name not in (*_INCIDENTAL, "data", "task")}
+    settings = config["data"]["settings"]
+    return kept | {"data": {name: value for name, value in settings.items() if name != "seed"}}
+
+
+def _label(config: dict[str, Any]) -> str:
+    return str(config.get("label") or config["method"]["name"])
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _distinct(labelled: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Labels that differ: where one was given to several configurations, with what tells them apart."""
+    labels = []
+    for label, config in labelled:
+        namesakes = [other for name, other in labelled if name == label]
+        leaves = flat(_comparable(config))
+        parts = [f"{name.removeprefix('method.')}={leaves.get(name)}" for name in differing(namesakes)[:3]]
+        labels.append(f"{label} ({', '.join(parts)})" if parts else label)
+    for i, label in enumerate(labels):
+        if label in labels[:i]:
+            labels[i] = f"{label} #{labels[: i + 1].count(label)}"
+    return labels
+
+
+def _numbered(experiments: list[Experiment]) -> list[Experiment]:
+    """Titles that differ, where the same data was used in several ways or with several models."""
+    titles = [experiment.title for experiment in experiments]
+    for i, (experiment, title) in enumerate(zip(experiments, titles, strict=True)):
+        if titles.count(title) > 1:
+            experiments[i] = Experiment(f"{title} ({titles[: i + 1].count(title)})", experiment.entries)
+    return experiments

@@ -1,0 +1,155 @@
+"""The report as one HTML page that needs nothing else: styles, data, charts and the code that draws them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import vl_convert
+from altair import SCHEMA_VERSION
+from jinja2 import Environment
+from markupsafe import Markup
+
+from descant.report.figure import Chart, Figure
+from descant.report.gather import Experiment
+from descant.report.look import DARK, LIGHT, VARIABLES, Style, config
+from descant.report.tables import (
+    RULES,
+    all_figures,
+    differences,
+    full_settings,
+    notices,
+    overview,
+    summary_rows,
+    worst_served,
+)
+from descant.version import __version__
+
+
+def render(
+    title: str,
+    experiments: Sequence[Experiment],
+    figures: Mapping[str, Sequence[Figure]],
+    styles: Mapping[str, Style],
+    first: int = 0,
+) -> str:
+    """The page of some experiments; `figures` by the experiment's key."""
+    specs: dict[str, Any] = {}
+    sections = [_section(e, figures[e.key], styles, specs, first) for e in experiments]
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = environment.from_string(_resource("page.html")).render(
+        title=title,
+        runs=sum(len(entry.runs) for experiment in experiments for entry in experiment.entries),
+        version=__version__,
+        date=date.today().isoformat(),
+        sections=sections,
+        rules=RULES,
+        light=LIGHT,
+        dark=DARK,
+        css=Markup(_resource("page.css")),
+        specs=_json(specs),
+        bundle=_code(_bundle()),
+        script=_code(_resource("page.js")),
+    )
+    return text
+
+
+def _section(
+    experiment: Experiment,
+    figures: Sequence[Figure],
+    styles: Mapping[str, Style],
+    specs: dict[str, Any],
+    first: int,
+) -> dict[str, Any]:
+    found = summary_rows(experiment, first)
+    model, config = experiment.model, experiment.entries[0].config
+    rules = [experiment.rule, *(rule for rule in RULES if rule != experiment.rule)]
+    shown = [rule for rule in rules if any(f"{model}.round@{rule}" in row.mean for row in found)]
+    return {
+        "key": experiment.key,
+        "title": experiment.title,
+        "facts": _facts(config),
+        "notices": notices(experiment, found),
+        "overviews": {rule: overview(experiment, found, rule) for rule in shown},
+        "legend": {entry.label: _css(styles[entry.label]) for entry in experiment.entries},
+        "figures": [_placed(experiment, figure, specs) for figure in figures],
+        "worst": worst_served(experiment),
+        "all_figures": all_figures(found),
+        "differences": differences(experiment),
+        "settings": {entry.label: full_settings(entry) for entry in experiment.entries},
+    }
+
+
+def _facts(config: Mapping[str, Any]) -> str:
+    data, task = config["data"], config["task"]
+    told = [f"{k} {v}" for k, v in data["settings"].items() if k not in ("seed", "clients") and v is not None]
+    about = f" ({', '.join(told)})" if told else ""
+    return (
+        f"{data['clients']:,} clients{about}; a model of {task['parameters']:,} parameters; "
+        f"loss {task['loss']}, metric {task['metric']}."
+    )
+
+
+def _css(style: Style) -> Style:
+    return Style(VARIABLES[style.colour], style.dash, style.shape)
+
+
+def _placed(experiment: Experiment, figure: Figure, specs: dict[str, Any]) -> dict[str, Any]:
+    """A figure's place on the page, and its panels among the specs."""
+    placed = {f"{experiment.key}-{figure.key}-{i}": _spec(panel) for i, panel in enumerate(figure.panels)}
+    specs |= placed
+    # A small panel is one method's, and named by it.
+    panels = [{"name": name, "of": spec.get("title") if figure.small else None} for name, spec in placed.items()]
+    return vars(figure) | {"panels": panels}
+
+
+def _spec(panel: Chart) -> dict[str, Any]:
+    """A panel as Vega-Lite, as wide as its place, in CSS colours, without what the page's own legend hides."""
+    spec: dict[str, Any] = panel.properties(config=config()).to_dict()
+    spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    spec["config"]["legend"] = {"disable": True}
+    if _methods(spec):
+        spec["params"] = [*spec.get("params", []), {"name": "hidden", "value": []}]
+        spec["transform"] = [{"filter": "indexof(hidden, datum.method) < 0"}, *spec.get("transform", [])]
+    painted: dict[str, Any] = _painted(spec)
+    return painted
+
+
+def _methods(spec: Mapping[str, Any]) -> bool:
+    """Whether a panel's data is by method."""
+    rows = spec["datasets"].get(spec.get("data", {}).get("name"), [])
+    return bool(rows) and "method" in rows[0]
+
+
+def _painted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: item if key == "datasets" else _painted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_painted(item) for item in value]
+    return VARIABLES.get(value, value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=1)
+def _bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed, as the installed vl-convert carries them."""
+    major, minor = SCHEMA_VERSION.removeprefix("v").split(".")[:2]
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", f"{major}.{minor}")
+
+
+def _code(text: str) -> Markup:
+    """Code that may stand in a script element: a string in it cannot end the element."""
+    return Markup(re.sub(r"</(script)", r"<\\/\1", text, flags=re.IGNORECASE))
+
+
+def _json(value: Any) -> Markup:
+    """Data that may stand in a script element, whatever names people give their clients."""
+    return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _resource(name: str) -> str:
+    return (files("descant.report") / name).read_text(encoding="utf-8")

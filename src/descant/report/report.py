@@ -1,0 +1,84 @@
+"""`Report`: runs as figures and tables, on a page, in a notebook or in files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Self
+
+import altair as alt
+
+from descant.errors import SettingError, unknown
+from descant.files import write
+from descant.report.clients import fairness_figures, holdings_figure, models_figure
+from descant.report.export import FORMATS, export
+from descant.report.figure import Figure, Palette
+from descant.report.gather import Experiment, find, gather
+from descant.report.look import styles
+from descant.report.page import render
+from descant.report.training import training_figures
+from descant.runs import Run
+
+
+class Report:
+    """Runs side by side: those on the same data and model together, the runs of a label as its seeds.
+
+    In a notebook it shows its page. Rounds are chosen from `first` on.
+    """
+
+    def __init__(self, runs: Sequence[Run], title: str | None = None, first: int = 0) -> None:
+        self.experiments: list[Experiment] = gather(runs)
+        self.title = title or "descant: " + ", ".join(experiment.title for experiment in self.experiments)
+        self.first = first
+        labels = dict.fromkeys(entry.label for e in self.experiments for entry in e.entries)
+        self.palette = Palette(styles(list(labels)))
+
+    @classmethod
+    def of(cls, *folders: str | Path, title: str | None = None, first: int = 0) -> Self:
+        """A report on all finished runs in some folders."""
+        return cls([Run.load(folder) for folder in find(folders)], title, first)
+
+    @cached_property
+    def figures(self) -> dict[str, list[Figure]]:
+        """The figures of every experiment, by its key."""
+        return {
+            e.key: [
+                *training_figures(e, self.palette),
+                *fairness_figures(e, self.palette),
+                *models_figure(e, self.palette),
+                *holdings_figure(e),
+            ]
+            for e in self.experiments
+        }
+
+    def plot(self, name: str | None = None) -> alt.ConcatChart:
+        """One figure of the first experiment by name ("accuracy", "fairness", "bytes", ...), to show or to save."""
+        found = {figure.key: figure for figure in next(iter(self.figures.values()))}
+        if not found:
+            raise SettingError("the run has not evaluated anything, so that there is nothing to plot")
+        name = name if name is not None else next(iter(found))
+        if name not in found:
+            raise unknown("figure", name, found)
+        return found[name].chart
+
+    def html(self) -> str:
+        """The page: one file that opens from disk and needs no network."""
+        return render(self.title, self.experiments, self.figures, self.palette.styles, self.first)
+
+    def save(self, path: str | Path, format: str = "html") -> list[Path]:
+        """Write the page to a file, or figures (png, svg) or tables (csv, md, latex) into a folder."""
+        path = Path(path)
+        if format not in FORMATS:
+            raise unknown("format", format, FORMATS)
+        if format != "html":
+            return export(self, path, format)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = self.html()
+        write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        return [path]
+
+    def _repr_html_(self) -> str:
+        page = escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 800px; border: 1px solid #ccc"></iframe>'

@@ -1,0 +1,195 @@
+"""The tables of a report: figures with their spread, the worst served, what differs, and what is not equal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import yaml
+
+from descant.files import plain
+from descant.report.gather import Entry, Experiment, differing, flat
+from descant.report.series import per_client
+from descant.runs.table import Row, human_bytes, rows, unequal
+
+RULES = {"chosen_on_valid": "round chosen on validation data", "last": "last round", "best_on_test": "best on test"}
+_WORST = 5  # clients named an entry
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell shows, and the number that it is sorted by."""
+
+    text: str
+    value: float | str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, headings and rows; the first column names the row."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def summary_rows(experiment: Experiment, first: int = 0) -> list[Row]:
+    return rows([(entry.label, run) for entry in experiment.entries for run in entry.runs], first)
+
+
+def overview(experiment: Experiment, found: list[Row], rule: str) -> Table:
+    """The figures that a paper's table would have, at the rounds that `rule` names."""
+    metric, model = experiment.history.metric, experiment.model
+    shown = {
+        f"test {metric}": f"{model}.test_{metric}.mean@{rule}",
+        "by examples": f"{model}.test_{metric}.weighted_mean@{rule}",
+        "std of clients": f"{model}.test_{metric}.std@{rule}",
+        "variance": f"{model}.test_{metric}.variance@{rule}",
+        "worst 10 %": f"{model}.test_{metric}.worst_10@{rule}",
+        "best 10 %": f"{model}.test_{metric}.best_10@{rule}",
+        "test loss": f"{model}.test_loss.mean@{rule}",
+        "train loss": f"{model}.train_loss.mean@{rule}",
+        "shared model": f"shared.test_{metric}.mean@{rule}",
+        "round": f"{model}.round@{rule}",
+    }
+    spent = {
+        "bytes up": "bytes_up",
+        "bytes down": "bytes_down",
+        "gradients": "gradients_per_client",
+        "s": "seconds",
+    }
+    kept = {head: name for head, name in shown.items() if any(name in row.mean for row in found)}
+    lines = []
+    for row in found:
+        name = row.label if not row.collapsed else f"{row.label} (collapsed: {row.collapsed} of {row.seeds})"
+        figures = [_figure(row, name, whole=head == "round") for head, name in kept.items()]
+        costs = [
+            Cell(human_bytes(row.mean[name]) if "bytes" in name else f"{row.mean[name]:,.0f}", row.mean[name])
+            for name in spent.values()
+        ]
+        lines.append((Cell(name, row.label), *figures, *costs))
+    seeds = max(row.seeds for row in found)
+    caption = (
+        f"{'What clients deploy' if model == 'personal' else 'The shared model'}, {RULES[rule]}; means over "
+        f"clients, ± standard deviation over {seeds} {'seed' if seeds == 1 else 'seeds'}. Bytes are of the whole "
+        "run and all clients, gradients are minibatch gradients a client."
+    )
+    if rule == "best_on_test":
+        caption += " This choice looks at the test data: it is here because papers print it."
+    return Table(caption, ("method", *kept, *spent), tuple(lines))
+
+
+def all_figures(found: list[Row]) -> Table:
+    """Every figure by its full name, a column an entry."""
+    names = dict.fromkeys(name for row in found for name in row.mean)
+    lines = [(Cell(name, name), *(_figure(row, name) for row in found)) for name in names]
+    caption = "Every figure: MODEL.PART_MEASURE.STATISTIC@ROUND, mean ± standard deviation over seeds."
+    return Table(caption, ("figure", *(row.label for row in found)), tuple(lines))
+
+
+def worst_served(experiment: Experiment) -> Table:
+    """The clients that each entry serves worst, by name."""
+    metric, better = experiment.history.metric, experiment.history.higher_is_better
+    lines = []
+    for entry in experiment.entries:
+        for values, seeds, federation in _by_client(entry, experiment):
+            held = np.flatnonzero(np.isfinite(values))
+            held_by = [federation.sizes[part] for part in ("train", "test")]
+            order = held[np.argsort(values[held] if better else -values[held], kind="stable")][:_WORST]
+            for k in order:
+                lines.append(
+                    (
+                        Cell(entry.label, entry.label),
+                        Cell(federation.names[k], federation.names[k]),
+                        Cell(f"{values[k]:.3f}", float(values[k])),
+                        *(Cell(f"{sizes[k]:,}", int(sizes[k])) for sizes in held_by),
+                        Cell(_labels_of(federation.labels, k)),
+                        Cell(seeds),
+                    )
+                )
+    columns = ("method", "client", f"test {metric}", "train", "test", "labels (examples)", "seeds")
+    return Table("The clients that each method serves worst, and what they hold.", columns, tuple(lines))
+
+
+def differences(experiment: Experiment) -> Table:
+    """The settings in which the entries differ."""
+    configs = [entry.config for entry in experiment.entries]
+    leaves = [flat(config) | flat(config["data"]["settings"], "data") for config in configs]
+    lines = [
+        (Cell(name, name), *(Cell("" if leaf.get(name) is None else str(leaf[name])) for leaf in leaves))
+        for name in differing(configs)
+    ]
+    labels = (entry.label for entry in experiment.entries)
+    return Table("Where the settings differ; all else is the same.", ("setting", *labels), tuple(lines))
+
+
+def full_settings(entry: Entry) -> str:
+    """Everything that the first run followed from, as YAML."""
+    values = json.loads(json.dumps(plain(entry.config), default=str))  # what is not plain is said in words
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100))
+
+
+def notices(experiment: Experiment, found: list[Row]) -> list[str]:
+    """What a reader must know before comparing: collapses, and budgets that are not equal."""
+    said = []
+    for entry in experiment.entries:
+        for run in entry.collapsed:
+            assert run.collapse is not None
+            round, why = run.collapse.round, run.collapse.why
+            said.append(f"{entry.label}, seed {run.config['seed']}, collapsed in round {round}: {why}.")
+    if len(found) > 1:
+        if spent := unequal(found):
+            said.append(f"Not at equal compute: example gradients a client are {_listed(spent, '{:,.0f}'.format)}.")
+        sent = {row.label: (row.mean["bytes_up"] + row.mean["bytes_down"]) / row.mean["clients"] for row in found}
+        if max(sent.values()) - min(sent.values()) > 0.01 * max(sent.values()):
+            said.append(f"Not at equal bytes: a client sends and receives {_listed(sent, human_bytes)}.")
+        for what in ("rounds", "cohort"):
+            asked = {entry.label: float(entry.config[what]) for entry in experiment.entries}
+            if len(set(asked.values())) > 1:
+                said.append(f"Not the same {what}: {_listed(asked, '{:g}'.format)}.")
+        seeds = {entry.label: sorted(run.config["seed"] for run in entry.runs) for entry in experiment.entries}
+        if len({tuple(s) for s in seeds.values()}) > 1:
+            told = ", ".join(f"{label} {s}" for label, s in seeds.items())
+            said.append(f"Not the same seeds: {told}.")
+    if all(row.seeds == 1 for row in found):
+        said.append("One seed: there is no spread, and small differences may be chance.")
+    return said
+
+
+def _figure(row: Row, name: str, whole: bool = False) -> Cell:
+    if name not in row.mean or not isfinite(row.mean[name]):
+        return Cell("–")
+    mean, spread = row.mean[name], row.spread[name]
+    if whole:
+        return Cell(f"{mean:.0f}", mean)
+    digits = 0 if abs(mean) >= 100 else 3 if abs(mean) >= 0.01 or mean == 0 else 5
+    return Cell(f"{mean:,.{digits}f}" + (f" ±{spread:,.{digits}f}" if row.seeds > 1 else ""), mean)
+
+
+def _by_client(entry: Entry, experiment: Experiment) -> list[tuple[Any, str, Any]]:
+    """A client's metric as the mean over seeds, where the clients are the same; else in the first seed."""
+    seeds = per_client(entry, experiment, f"test_{experiment.history.metric}", experiment.model)
+    if not seeds:
+        return []
+    if entry.federation is not None:
+        return [(np.mean(seeds, axis=0), f"mean of {len(seeds)}", entry.federation)]
+    return [(seeds[0], str(entry.runs[0].config["seed"]), entry.histories[0].federation)]
+
+
+def _labels_of(labels: Any, client: int) -> str:
+    if labels is None:
+        return "–"
+    most = np.argsort(-labels[client], kind="stable")[:4]
+    told = ", ".join(f"{c} ({labels[client][c]})" for c in most if labels[client][c])
+    return told + (", …" if (labels[client] > 0).sum() > 4 else "")
+
+
+def _listed(values: dict[str, float], shown: Any) -> str:
+    """Labels by value, those that agree together."""
+    groups: dict[str, list[str]] = {}
+    for label, value in sorted(values.items(), key=lambda item: item[1]):
+        groups.setdefault(shown(value), []).append(label)
+    return "; ".join(f"{text} ({', '.join(labels)})" for text, labels in groups.items())

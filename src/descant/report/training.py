@@ -1,0 +1,179 @@
+"""Figures over the course of training: rounds, bytes, gradients."""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+import polars as pl
+
+from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered
+from descant.report.gather import Experiment
+from descant.report.look import INK
+from descant.report.series import over_rounds
+
+_NUMBERS = ("mean", "low", "high")
+
+
+def training_figures(experiment: Experiment, palette: Palette) -> list[Figure]:
+    """Metric and loss over rounds and against their cost, then for each entry with the spread over its clients."""
+    lines, bands = [], []
+    for measure in dict.fromkeys((experiment.history.metric, "loss")):
+        frame = over_rounds(experiment, measure, experiment.model)
+        if frame.is_empty():
+            continue
+        lines.append(
+            Figure(
+                key=measure,
+                title=f"Test {measure} over rounds",
+                caption=f"{_model(experiment)}: test {measure}, mean over clients; shaded, the range over seeds. "
+                f"{_better(experiment, measure)} Look for who gets there first, who stays there, and lines that "
+                "are closer to each other than their own seeds are.",
+                panels=(_lines(frame, "round:Q", "round", measure, palette),),
+            )
+        )
+        bands.append(
+            Figure(
+                key=f"{measure}-clients",
+                title=f"Test {measure} of the best and worst served",
+                caption="The line is the mean over clients; the band reaches from the mean of the worst-served "
+                "tenth of the clients to that of the best-served tenth. A narrow band is a fair method; a good "
+                f"mean over a wide one leaves somebody behind.{_shared_note(experiment, measure)}",
+                panels=tuple(_bands(experiment, frame, measure, palette)),
+                small=True,
+                wide=True,
+            )
+        )
+    return [*lines, *_cost(experiment, palette), *bands]
+
+
+def _cost(experiment: Experiment, palette: Palette) -> list[Figure]:
+    """The metric against what it has cost: bytes on the wire, gradients."""
+    metric = experiment.history.metric
+    frame = over_rounds(experiment, metric, experiment.model)
+    if frame.is_empty():
+        return []
+    figures = []
+    if frame["bytes"].max():
+        figures.append(
+            Figure(
+                key="bytes",
+                title=f"Test {metric} against bytes",
+                caption="What a client has sent and received so far (mean over clients; log scale) and the mean "
+                f"test {metric} it has for that. {_better(experiment, metric)} Further left is cheaper. A method that "
+                "sends nothing has no place on a log axis: a dotted line marks where it ends.",
+                panels=(_against_bytes(frame, metric, palette),),
+            )
+        )
+    figures.append(
+        Figure(
+            key="gradients",
+            title=f"Test {metric} against gradients",
+            caption="Gradients of single examples that a client has computed so far (mean over clients): the fair "
+            "axis for methods that do different amounts of work a round. A method is better where its line is "
+            "better than another's at the same place, not where it is longer.",
+            panels=(_lines(frame, "gradients:Q", "example gradients a client", metric, palette),),
+        )
+    )
+    return figures
+
+
+def _lines(frame: pl.DataFrame, x: str, title: str, measure: str, palette: Palette) -> Chart:
+    labels = frame["method"].unique(maintain_order=True).to_list()
+    field = x.split(":")[0]
+    data = frame.select("method", field, *_NUMBERS, "end", "aim", *(["round"] if field != "round" else []))
+    base = alt.Chart().encode(alt.X(x, title=title, axis=alt.Axis(grid=False, format="~s", tickCount=6)))
+    y = alt.Y("mean:Q", title=f"test {measure}", scale=alt.Scale(zero=False))
+    tooltip = ["method:N", "round:Q", alt.Tooltip("mean:Q", title=f"test {measure}"), "low:Q", "high:Q"]
+    band = base.mark_area(opacity=0.15).encode(
+        alt.Y("low:Q"), alt.Y2("high:Q"), palette.colour(labels, legend=False)
+    )
+    line = base.mark_line().encode(y, palette.colour(labels), palette.dash(labels))
+    aim = (
+        base.transform_filter("datum.aim").mark_point(size=120, opacity=0).encode(y, tooltip=tooltip)
+    )  # what a pointer hits
+    return layered(band, line, aim, *_collapse(frame, base, y), data=data).properties(height=HEIGHT)
+
+
+def _against_bytes(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
+    labels = frame["method"].unique(maintain_order=True).to_list()
+    ends = pl.col("round") == pl.col("round").max().over("method")
+    frame = frame.with_columns(silent=ends & (pl.col("bytes") == 0) & (pl.col("round") > 0))
+    data = frame.select("method", "round", "bytes", "silent", *_NUMBERS, "end", "aim")
+    y = alt.Y("mean:Q", title=f"test {metric}", scale=alt.Scale(zero=False))
+    axis = alt.Axis(grid=False, format="~s", tickCount=5)
+    x = alt.X("bytes:Q", title="bytes a client, up and down", scale=alt.Scale(type="log"), axis=axis)
+    value = alt.Tooltip("mean:Q", title=f"test {metric}")
+    tooltip = ["method:N", "round:Q", value, alt.Tooltip("bytes:Q", format=",")]
+    sent = alt.Chart().transform_filter("datum.bytes > 0")
+    line = sent.mark_line().encode(x, y, palette.colour(labels), palette.dash(labels))
+    aim = sent.transform_filter("datum.aim").mark_point(size=120, opacity=0).encode(x, y, tooltip=tooltip)
+    silent = alt.Chart().transform_filter("datum.silent")
+    rule = silent.mark_rule(strokeDash=[2, 4], strokeWidth=2).encode(
+        y, palette.colour(labels, legend=False), tooltip=["method:N", value]
+    )
+    sending = frame.filter(pl.col("bytes") > 0)
+    layers = [line, aim, *_collapse(sending, sent.encode(x), y)]
+    layers += [rule] if frame["silent"].any() else []
+    return layered(*layers, data=data).properties(height=HEIGHT)
+
+
+def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: Palette) -> list[Chart]:
+    """One panel an entry, all on the same scale."""
+    low, high = _range(frame)
+    scale = alt.Scale(domain=[low, high], clamp=True)
+    y, mean = alt.Y("worst:Q", title=f"test {measure}", scale=scale), alt.Y("mean:Q", scale=scale)
+    tooltip = ["method:N", "model:N", "round:Q", "worst:Q", "mean:Q", "best:Q"]
+    shared = over_rounds(experiment, measure, "shared") if experiment.model != "shared" else pl.DataFrame()
+    panels: list[Chart] = []
+    for (label,), rows in frame.group_by("method", maintain_order=True):
+        rows = rows.with_columns(model=pl.lit("personal"))
+        beside = shared.filter(pl.col("method") == label) if not shared.is_empty() else shared
+        if not beside.is_empty():
+            rows = pl.concat([rows, beside.with_columns(model=pl.lit("shared"))])
+        data = rows.select("method", "model", "round", "mean", "worst", "best", "end", "aim")
+        base = alt.Chart().encode(alt.X("round:Q", axis=alt.Axis(grid=False, tickCount=4)))
+        own = base.transform_filter("datum.model == 'personal'")
+        other = base.transform_filter("datum.model == 'shared'")
+        colour = palette.styles[str(label)].colour
+        layers = [
+            own.mark_area(opacity=0.22, color=colour, clip=True).encode(y, alt.Y2("best:Q")),
+            own.mark_line(color=colour, clip=True).encode(mean),
+            base.transform_filter("datum.aim").mark_point(size=120, opacity=0).encode(mean, tooltip=tooltip),
+        ]
+        if not beside.is_empty():
+            dotted = other.mark_line(color=INK, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
+            layers.append(dotted.encode(mean))
+        layers += _collapse(rows, own, mean)
+        panels.append(layered(*layers, data=data).properties(height=150, title=str(label)))
+    return panels
+
+
+def _range(frame: pl.DataFrame) -> tuple[float, float]:
+    """From the worst to the best tenth of any entry; one that diverges must not flatten all others."""
+    numbers = pl.concat([frame["worst"], frame["best"]]).drop_nulls().to_numpy()
+    low, most, high = np.quantile(numbers, [0, 0.9, 1]) if len(numbers) else (0.0, 1.0, 1.0)
+    return float(low), float(most if high > 4 * most > 0 else high)
+
+
+def _collapse(frame: pl.DataFrame, base: alt.Chart, y: alt.Y) -> list[alt.Chart]:
+    """A cross where the first seed of an entry collapses."""
+    if not frame["end"].any():
+        return []
+    tooltip = [alt.Tooltip("method:N"), alt.Tooltip("round:Q", title="collapsed after")]
+    text = base.transform_filter("datum.end").mark_text(text="✕", fontSize=16, fontWeight="bold", color=INK)
+    return [text.encode(y, tooltip=tooltip)]
+
+
+def _model(experiment: Experiment) -> str:
+    return "What clients deploy" if experiment.model == "personal" else "The shared model"
+
+
+def _better(experiment: Experiment, measure: str) -> str:
+    up = measure != "loss" and experiment.history.higher_is_better
+    return "Higher is better." if up else "Lower is better."
+
+
+def _shared_note(experiment: Experiment, measure: str) -> str:
+    if experiment.model == "shared" or over_rounds(experiment, measure, "shared").is_empty():
+        return ""
+    return " Dotted: the shared model, where a method has one beside the personal ones."

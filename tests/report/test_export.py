@@ -1,0 +1,75 @@
+"""Figures and tables as files."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from descant.errors import SettingError
+from descant.report import Report
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> Report:
+    return Report.of(folder)
+
+
+def test_csv_has_every_figure_exactly(report: Report, tmp_path: Path) -> None:
+    [path] = report.save(tmp_path, "csv")
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    entry = report.experiments[0].entries[0]
+    summaries = [run.summary() for run in entry.runs]
+    name = "personal.test_loss.mean@last"
+    [line] = [line for line in lines if line["method"] == entry.label and line["figure"] == name]
+    assert float(line["mean"]) == pytest.approx(sum(s[name] for s in summaries) / 2, rel=1e-12)
+    assert line["seeds"] == "2" and line["collapsed"] == "0"
+    assert {line["method"] for line in lines} == {entry.label for entry in report.experiments[0].entries}
+
+
+def test_markdown_has_as_many_cells_in_every_row(report: Report, tmp_path: Path) -> None:
+    paths = report.save(tmp_path, "md")
+    assert [path.name for path in paths] == [
+        f"synthetic-{rule}.md" for rule in ("chosen_on_valid", "last", "best_on_test")
+    ]
+    rows = [line for line in paths[0].read_text().splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 3
+    assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
+
+
+def test_latex_escapes_what_latex_would_read(report: Report, tmp_path: Path) -> None:
+    text = report.save(tmp_path, "latex")[0].read_text()
+    assert "\\toprule" in text and text.count("\\\\") == 1 + 3
+    assert '\\& "co"|\\%\\_\\#' in text
+    rows = [line for line in text.splitlines() if line.endswith("\\\\")]
+    assert len({line.replace("\\&", "").count("&") for line in rows}) == 1
+
+
+def test_every_figure_is_drawn_as_a_picture(report: Report, tmp_path: Path) -> None:
+    figures = next(iter(report.figures.values()))
+    written = report.save(tmp_path, "svg")
+    assert [path.name for path in written] == [f"synthetic-{figure.key}.svg" for figure in figures]
+    for path, figure in zip(written, figures, strict=True):
+        text = path.read_text()
+        assert text.startswith("<svg") and figure.title in text
+        assert "var(--" not in text, "colours of its own: a picture has no style sheet"
+
+
+def test_a_chart_can_be_had_by_name_and_as_png(report: Report, tmp_path: Path) -> None:
+    run = report.experiments[0].entries[1].runs[0]
+    run.plot("fairness").save(tmp_path / "fairness.png")
+    assert (tmp_path / "fairness.png").read_bytes().startswith(b"\x89PNG")
+    assert run.plot().to_dict()["title"]["text"] == "Test accuracy over rounds"
+    with pytest.raises(SettingError, match="Did you mean 'fairness'"):
+        run.plot("fairnes")
+    with pytest.raises(SettingError, match="Known: csv, html"):
+        report.save(tmp_path, "pdf")
+
+
+def test_a_notebook_shows_the_page(report: Report, tmp_path: Path) -> None:
+    run = report.experiments[0].entries[0].runs[0]
+    shown = run.report(tmp_path / "page.html")._repr_html_()
+    assert shown.startswith("<iframe srcdoc=") and "<script" not in shown
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
