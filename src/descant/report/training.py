@@ -59,8 +59,8 @@ def _cost(experiment: Experiment, palette: Palette) -> list[Figure]:
                 key="bytes",
                 title=f"Test {metric} against bytes",
                 caption="What a client has sent and received so far (mean over clients; log scale) and the mean "
-                f"test {metric} it has for that. {_better(experiment, metric)} Further left is cheaper. A method that "
-                "sends nothing has no place on a log axis: a dotted line marks where it ends.",
+                f"test {metric} it has for that. {_better(experiment, metric)} Further left is cheaper. A method "
+                "that sends nothing has no place on a log axis: a dotted line marks where it ends.",
                 panels=(_against_bytes(frame, metric, palette),),
             )
         )
