@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from typing import Any, get_type_hints
 
@@ -75,7 +75,7 @@ def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:
             "type": p.annotation
             if isinstance(p.annotation, str)
             else getattr(p.annotation, "__name__", str(p.annotation)),
-            "default": None if p.default is p.empty else _shown(p.default),
+            "default": None if p.default is p.empty else _shown(_default(make, p)),
             "required": p.default is p.empty,
         }
         for p in _parameters(make)[skip:]
@@ -84,7 +84,17 @@ def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:
     return {"name": name, "summary": summary, "paper": getattr(make, "paper", None), "fields": shown}
 
 
+def _default(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """The default of a parameter, also where a dataclass makes it anew for every object."""
+    for field in fields(make) if is_dataclass(make) else ():
+        if field.name == parameter.name and field.default_factory is not MISSING:
+            return field.default_factory()
+    return parameter.default
+
+
 def _shown(default: Any) -> Any:
+    if isinstance(default, tuple(_NESTED)):
+        return describe(default)["name"]
     if isinstance(default, bool | int | float | str | list | type(None)):
         return default
     if isinstance(default, tuple):

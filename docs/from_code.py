@@ -1,0 +1,154 @@
+"""Reference text from the code itself: catalogues, dataclasses, signatures and docstrings become Markdown.
+
+Nothing is listed by hand, so a method, a data set, a setting or a command that is added appears by itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
+
+import typer
+from markdown_text import code, formula, prose, sentence, table
+from python_text import arguments, path_of, thing
+from typer.main import get_command
+
+import descant
+from descant.catalog import CATALOG, entries
+from descant.cli.app import app
+from descant.methods import METHODS, Method, Work
+from descant.runs.settings import RunSettings
+
+
+def methods() -> str:
+    """Every method, and then what several of them share."""
+    bases = {base: None for cls in METHODS.values() for base in cls.__mro__ if _explains_fields(base)}
+    shared = "\n\n".join(f"### {base.__name__}\n\n{prose(inspect.getdoc(base) or '')}" for base in bases)
+    found = [_method(entry, METHODS[entry["name"]]) for entry in entries("methods")]
+    return "\n\n".join([*found, "## Fields that methods share", shared])
+
+
+def _explains_fields(cls: type) -> bool:
+    """Whether a class is no method by itself, but gives several of them fields."""
+    own = vars(cls).get("__annotations__", {})
+    return issubclass(cls, Method) and cls not in METHODS.values() and bool(own) and cls is not Method
+
+
+def _method(entry: dict[str, Any], cls: type[Method]) -> str:
+    head, objective, rest = formula(inspect.getdoc(cls) or "")
+    trains = {("shared",): "the global model", ("personal",): "a model of its own"}
+    facts = {
+        "Paper": entry["paper"],
+        "Name": f"{code('method: ' + entry['name'])} in a settings file, {path_of(cls)} in Python",
+        "A client trains": trains.get(cls.trains, "the global model, and one of its own"),
+        "A client deploys": "a model of its own" if cls.personalizes else "the global model",
+        "Global model": "yes" if cls.has_shared else "none",
+    }
+    if isinstance(work := getattr(cls, "default_work", None), Work):
+        facts["Work of a round"] = _work(work)
+    listed = "\n".join(f"- **{name}**: {fact}" for name, fact in facts.items())
+    parts = (f"## {entry['name']}", head, f"> {objective}", rest, listed, _fields(entry, cls), _source(cls))
+    return "\n\n".join(filter(None, parts))
+
+
+def _work(work: Work) -> str:
+    number, of = (work.steps, "step") if work.steps else (work.epochs, "epoch")
+    return f"{number} {of}{'' if number == 1 else 's'}, unless `steps` or `epochs` is given"
+
+
+def _source(cls: type) -> str:
+    lines = "".join(f"    {line}\n" if line else "\n" for line in inspect.getsource(cls).rstrip().split("\n"))
+    return f'??? note "The code"\n\n    ```python\n{lines}    ```'
+
+
+def others() -> str:
+    """Everything else that settings can name, kind by kind."""
+    return "\n\n".join(_kind(kind) for kind in CATALOG if kind != "methods")
+
+
+def _kind(kind: str) -> str:
+    found = [_entry(entry, CATALOG[kind][entry["name"]]) for entry in entries(kind)]
+    return "\n\n".join([f"## {kind.capitalize()}", *found])
+
+
+def _entry(entry: dict[str, Any], make: Callable[..., Any]) -> str:
+    text = prose(inspect.getdoc(make) or "")
+    parts = (f"### {entry['name']}", text, f"In Python: {path_of(make)}", _fields(entry, make))
+    return "\n\n".join(filter(None, parts))
+
+
+def _fields(entry: dict[str, Any], make: Callable[..., Any]) -> str:
+    """The fields with type and default and, where several classes explain them, the one that does."""
+    rows = []
+    for field in entry["fields"]:
+        default = "required" if field["required"] else code(_as_yaml(field["default"]))
+        rows.append([code(field["name"]), code(field["type"]), default, _explained_in(make, field["name"])])
+    if not any(row[3] for row in rows):
+        rows = [row[:3] for row in rows]
+    return table(["field", "type", "default", "explained in"][: len(rows[0])], rows) if rows else ""
+
+
+def _explained_in(make: Any, field: str) -> str:
+    """A link to the class that declares a field, where that is not the method itself."""
+    classes = [cls for cls in getattr(make, "__mro__", ()) if field in vars(cls).get("__annotations__", {})]
+    owner = classes[-1] if classes else make
+    if owner is make or not is_dataclass(owner):
+        return ""
+    return f"[{owner.__name__}](#{getattr(owner, 'name', owner.__name__).lower()})"
+
+
+def _as_yaml(value: Any) -> str:
+    """A value as a settings file writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_as_yaml(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_as_yaml, value)) + "]"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def settings() -> str:
+    """The settings of a run: `simulate` speaks of its arguments, `RunSettings` and `Task` of the rest."""
+    told = arguments(descant.simulate)
+    documents = [inspect.getdoc(cls) or "" for cls in (RunSettings, descant.Task)]
+    rows = []
+    for name, field in RunSettings.model_fields.items():
+        default = field.default.model_dump() if hasattr(field.default, "model_dump") else field.default
+        shown = "required" if field.is_required() else code(_as_yaml(default))
+        rows.append([code(name), shown, prose(told[name]) if name in told else sentence(name, documents)])
+    return table(["setting", "default", "meaning"], rows)
+
+
+def commands() -> str:
+    """Every command with its arguments, from the command line itself."""
+    group: Any = get_command(app)
+    context = typer.Context(group, info_name="descant")
+    return "\n\n".join(_command(name, group.get_command(context, name)) for name in group.list_commands(context))
+
+
+def _command(name: str, command: Any) -> str:
+    context = typer.Context(command, info_name=f"descant {name}")
+    rows = []
+    for parameter in command.get_params(context):
+        shown, told = parameter.get_help_record(context)
+        told = " ".join(told.split()).replace("\\[", "[")  # which is escaped for a terminal with markup
+        rows.append([code(shown), prose(told)])
+    usage = " ".join([f"descant {name}", *command.collect_usage_pieces(context)])
+    told = prose(inspect.cleandoc(command.help or ""))
+    return "\n\n".join([f"## descant {name}", f"```sh\n{usage}\n```", told, table(["argument", "meaning"], rows)])
+
+
+def python() -> str:
+    """The functions and classes of the package itself."""
+    named = ((name, getattr(descant, name)) for name in descant.__all__)
+    return "\n\n".join(thing(name, value) for name, value in named if callable(value))
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "methods": methods,
+    "others": others,
+    "settings": settings,
+    "commands": commands,
+    "python": python,
+}
