@@ -14,7 +14,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench check format clean
+.PHONY: help demo test test-all bench docs check format clean
 
 help:  ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -35,6 +35,9 @@ test test-all: export OMP_NUM_THREADS = 1
 
 bench: $(STAMP)  ## how fast it trains, beside a plain PyTorch loop and Apple's pfl (about a quarter of an hour)
 	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)") $(BIN)/python benchmarks/speed.py $(BENCH_ARGS)
+
+docs: $(STAMP)  ## the documentation, into site/ (open site/index.html)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check: $(STAMP)  ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -1,0 +1,72 @@
+"""What is written from the code says what the code says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+
+from descant import simulate
+from descant.methods import METHODS, Local
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    monkeypatch.syspath_prepend(DOCS)
+    return lambda name: __import__(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hasty(Local):
+    """Hasty training (Nobody, 2031), Algorithm 7: min_v f_k(v) + haste ||v - w*||_1, with w* from afar.
+
+    `haste` is how much. Sends n_k.
+    """
+
+    name: ClassVar[str] = "hasty"
+    paper: ClassVar[str] = "Nobody 2031, On Haste"
+
+    haste: float = 0.125
+
+
+def test_a_method_that_is_added_appears(load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "hasty", Hasty)
+    section = load("from_code").methods().split("## hasty")[1]
+    assert "Hasty training (Nobody, 2031), Algorithm 7\n" in section
+    formula = "min<sub>v</sub> f<sub>k</sub>(v) + haste ‖v − w&#42;‖<sub>1</sub>, with w&#42; from afar."
+    assert f"> {formula}\n" in section
+    assert "Sends n<sub>k</sub>." in section and "Nobody 2031, On Haste" in section
+    assert "| `haste` | `float` | `0.125` |" in section
+    assert "| `lr` | `float` | `0.1` | [Descent](#descent) |" in section
+    assert "    class Hasty(Local):" in section
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("w_k and weight_decay", "w<sub>k</sub> and weight&#95;decay"),
+        ("||w - P x||_p^p", "‖w − P x‖<sub>p</sub><sup>p</sup>"),
+        ("w <- (1 - beta) w", "w ← (1 − beta) w"),
+        ("`f_k ** 2` of x_{k, t}", "`f_k ** 2` of x<sub>k, t</sub>"),
+        ("a * b * c [N, d] <em>", "a &#42; b &#42; c &#91;N, d&#93; &lt;em>"),
+        ("j^-1.2", "j<sup>-1.2</sup>"),
+        ("of **one** client", "of **one** client"),
+    ],
+)
+def test_formulas_are_set_and_code_is_left_alone(
+    load: Callable[[str], ModuleType], text: str, expected: str
+) -> None:
+    assert load("markdown_text").inline(text) == expected
+
+
+def test_arguments_are_told_as_the_docstring_tells_them(load: Callable[[str], ModuleType]) -> None:
+    told = load("python_text").arguments(simulate)
+    assert told["rounds"] == "the number of communication rounds."
+    assert told["chunk"].endswith("Results do not depend on it.")
+    assert "out" in told and "progress" in told

@@ -1,0 +1,139 @@
+"""The blocks in the README and in the documentation are right: Python runs, YAML is valid, commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch.utils.data import TensorDataset
+from typer.main import get_command
+
+import descant as dc
+from descant.cli.app import app
+from descant.methods import Method
+from descant.runs.grid import comparison
+from descant.runs.settings import RunSettings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+INCLUDED = re.compile(r'^--8<-- "(.*)"\n$')
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def with_blocks(language: str) -> list[Any]:
+    return [pytest.param(page, id=page.name) for page in PAGES if blocks(page, language)]
+
+
+def shorter(block: str) -> str:
+    return re.sub(r"rounds=\d+", "rounds=2", block).replace("100_000", "300")
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a reader has when a page starts: a run, and data and a model of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((40, 60)).astype("float32"), np.arange(40) % 10
+    (tmp_path / "clients").mkdir()
+    np.savez(tmp_path / "clients" / "ward.npz", inputs=x, targets=y)
+    found: dict[str, Any] = {"torch": torch, "dc": dc, "x_a": x, "y_a": y, "x_b": x, "y_b": y}
+    found |= {"MyNet": lambda: torch.nn.Linear(60, 10), "my_loss": _loss, "my_metric": _hits}
+    found |= {"dataset": TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), "assignment": y % 4}
+    found["data"] = dc.data.synthetic(clients=8, samples=40)
+    found["task"], found["method"] = dc.Task(torch.nn.Linear(60, 10)), dc.methods.LpProj()
+    found["run"] = dc.simulate(found["task"], found["data"], found["method"], rounds=2, out="runs/first")
+    return found
+
+
+def _loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def _hits(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(-1) == targets).float()
+
+
+@pytest.mark.parametrize("page", with_blocks("python"))
+def test_the_python_of_a_page_runs(page: Path, names: dict[str, Any]) -> None:
+    for block in blocks(page, "python"):
+        if "out=" in block or "dc.resume(" in block:
+            rmtree("runs")
+        if "dc.resume(" in block:
+            _interrupt(names["task"], names["data"])
+        exec(shorter(block), names)
+
+
+def _interrupt(task: dc.Task, data: dc.FederatedData) -> None:
+    def stop(record: object) -> None:
+        if getattr(record, "round", 0) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dc.simulate(task, data, dc.methods.Local(), rounds=3, out="runs/first", commit=1, progress=stop)
+
+
+@pytest.mark.parametrize("page", with_blocks("yaml"))
+def test_the_settings_of_a_page_are_valid(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    for block in blocks(page, "yaml"):
+        included = INCLUDED.match(block)
+        values = yaml.safe_load((ROOT / included[1]).read_text() if included else block)
+        if "methods" in values:
+            assert comparison(values).cells
+        else:
+            assert RunSettings.of(values).federated_data()
+
+
+@pytest.mark.parametrize("page", with_blocks("sh"))
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    group: Any = get_command(app)
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    for line in "".join(blocks(page, "sh")).splitlines():
+        command, *rest = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z]+=", word)]
+        match command:
+            case "descant":
+                group.commands[rest[0]].make_context(rest[0], rest[1:])
+                assert all((ROOT / word).is_file() for word in rest if word.startswith("examples/"))
+            case "make":
+                assert rest[-1] in targets
+            case "python":
+                assert (ROOT / rest[0]).is_file()
+            case _:
+                assert command == "pip"
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    found = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
+    assert found and all((ROOT / link).exists() for link in found)
+
+
+def test_the_page_on_results_names_every_figure_column_and_file(names: dict[str, Any]) -> None:
+    run = dc.simulate(names["task"], names["data"], dc.methods.Ditto(steps=1), rounds=1, out="runs/second")
+    page = (ROOT / "docs" / "results.md").read_text()
+    words = set(re.findall(r"[\w.]+", page))
+    for figure in run.summary():
+        model, _, rest = figure.partition(".")
+        assert model in words
+        pieces = re.split(r"[.@]", rest)[1:] if rest else []
+        assert all(piece in words for piece in pieces), figure
+    columns = {*run.rounds.columns, *(c for c in run.clients.columns if "_loss" not in c and "_accuracy" not in c)}
+    assert columns <= words
+    assert {path.name for path in Path("runs/second").iterdir()} <= words
+
+
+def test_the_page_on_concepts_names_every_function_of_the_contract() -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    functions = [name for name, member in vars(Method).items() if callable(member) or isinstance(member, property)]
+    public = [name for name in functions if not name.startswith("_")]
+    assert len(public) >= 10 and all(f"`{name}" in page for name in public)
