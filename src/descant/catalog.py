@@ -93,8 +93,9 @@ def _default(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 
 
 def _shown(default: Any) -> Any:
-    if isinstance(default, tuple(_NESTED)):
-        return describe(default)["name"]
+    if isinstance(default, tuple(_NESTED)):  # its name alone, where all its fields have their defaults
+        plain = all(getattr(default, p.name) == _default(type(default), p) for p in _parameters(type(default)))
+        return describe(default)["name"] if plain else describe(default)
     if isinstance(default, bool | int | float | str | list | type(None)):
         return default
     if isinstance(default, tuple):
