@@ -37,7 +37,7 @@ bench: $(STAMP)  ## how fast it trains, beside a plain PyTorch loop and Apple's 
 	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)") $(BIN)/python benchmarks/speed.py $(BENCH_ARGS)
 
 docs: $(STAMP)  ## the documentation, into site/ (open site/index.html)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: $(STAMP)  ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import is_dataclass
 from typing import Any
 
 import typer
-from markdown_text import code, formula, prose, sentence, table
-from python_text import arguments, path_of, thing
+from markdown_text import anchor, code, formula, heading, prose, sentence, table
+from python_text import arguments, called, path_of, thing
 from typer.main import get_command
 
 import descant
@@ -24,16 +23,16 @@ from descant.runs.settings import RunSettings
 
 def methods() -> str:
     """Every method, and then what several of them share."""
-    bases = {base: None for cls in METHODS.values() for base in cls.__mro__ if _explains_fields(base)}
-    shared = "\n\n".join(f"### {base.__name__}\n\n{prose(inspect.getdoc(base) or '')}" for base in bases)
+    shared = [heading(3, base.__name__) + f"\n\n{prose(inspect.getdoc(base) or '')}" for base in _bases()]
     found = [_method(entry, METHODS[entry["name"]]) for entry in entries("methods")]
-    return "\n\n".join([*found, "## Fields that methods share", shared])
+    return "\n\n".join([*found, heading(2, "Fields that methods share"), *shared])
 
 
-def _explains_fields(cls: type) -> bool:
-    """Whether a class is no method by itself, but gives several of them fields."""
-    own = vars(cls).get("__annotations__", {})
-    return issubclass(cls, Method) and cls not in METHODS.values() and bool(own) and cls is not Method
+def _bases() -> list[type]:
+    """The classes that are no methods by themselves, but give several of them fields."""
+    known = {Method, *METHODS.values()}
+    found = [base for cls in METHODS.values() for base in cls.__mro__ if issubclass(base, Method)]
+    return [base for base in dict.fromkeys(found) if base not in known and vars(base).get("__annotations__")]
 
 
 def _method(entry: dict[str, Any], cls: type[Method]) -> str:
@@ -49,7 +48,7 @@ def _method(entry: dict[str, Any], cls: type[Method]) -> str:
     if isinstance(work := getattr(cls, "default_work", None), Work):
         facts["Work of a round"] = _work(work)
     listed = "\n".join(f"- **{name}**: {fact}" for name, fact in facts.items())
-    parts = (f"## {entry['name']}", head, f"> {objective}", rest, listed, _fields(entry, cls), _source(cls))
+    parts = (heading(2, entry["name"]), head, f"> {objective}", rest, listed, _fields(entry, cls), _source(cls))
     return "\n\n".join(filter(None, parts))
 
 
@@ -70,12 +69,12 @@ def others() -> str:
 
 def _kind(kind: str) -> str:
     found = [_entry(entry, CATALOG[kind][entry["name"]]) for entry in entries(kind)]
-    return "\n\n".join([f"## {kind.capitalize()}", *found])
+    return "\n\n".join([heading(2, kind.capitalize()), *found])
 
 
 def _entry(entry: dict[str, Any], make: Callable[..., Any]) -> str:
     text = prose(inspect.getdoc(make) or "")
-    parts = (f"### {entry['name']}", text, f"In Python: {path_of(make)}", _fields(entry, make))
+    parts = (heading(3, entry["name"]), text, f"In Python: {path_of(make)}", _fields(entry, make))
     return "\n\n".join(filter(None, parts))
 
 
@@ -91,12 +90,13 @@ def _fields(entry: dict[str, Any], make: Callable[..., Any]) -> str:
 
 
 def _explained_in(make: Any, field: str) -> str:
-    """A link to the class that declares a field, where that is not the method itself."""
-    classes = [cls for cls in getattr(make, "__mro__", ()) if field in vars(cls).get("__annotations__", {})]
-    owner = classes[-1] if classes else make
-    if owner is make or not is_dataclass(owner):
+    """A link to the class that declares a field, where that is another one with a section of its own."""
+    declare = [cls for cls in getattr(make, "__mro__", ()) if field in vars(cls).get("__annotations__", {})]
+    shown = {cls: cls.__name__ for cls in _bases()}
+    shown |= {part: name for parts in CATALOG.values() for name, part in parts.items()}
+    if not declare or declare[-1] is make or declare[-1] not in shown:
         return ""
-    return f"[{owner.__name__}](#{getattr(owner, 'name', owner.__name__).lower()})"
+    return f"[{shown[declare[-1]]}](#{anchor(shown[declare[-1]])})"
 
 
 def _as_yaml(value: Any) -> str:
@@ -136,7 +136,19 @@ def _command(name: str, command: Any) -> str:
         rows.append([code(shown), prose(told)])
     usage = " ".join([f"descant {name}", *command.collect_usage_pieces(context)])
     told = prose(inspect.cleandoc(command.help or ""))
-    return "\n\n".join([f"## descant {name}", f"```sh\n{usage}\n```", told, table(["argument", "meaning"], rows)])
+    return "\n\n".join(
+        [heading(2, f"descant {name}"), f"```sh\n{usage}\n```", told, table(["argument", "meaning"], rows)]
+    )
+
+
+def contract() -> str:
+    """What a method consists of, as its base class says."""
+    rows = []
+    for name, member in vars(Method).items():
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+            told = inspect.getdoc(member) or ""
+            rows.append([code(called(name, member)), prose(told.split("\n\n")[0])])
+    return table(["function", "what it says"], rows)
 
 
 def python() -> str:
@@ -148,6 +160,7 @@ def python() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "methods": methods,
     "others": others,
+    "contract": contract,
     "settings": settings,
     "commands": commands,
     "python": python,

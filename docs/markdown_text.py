@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 _SIGNS = {"<-": "←", "->": "→", "<=": "≤", ">=": "≥", "||": "‖", " - ": " − ", "...": "…"}
 _INDEX = r"(\{[^}]+\}|\([^)]*\)|-?[A-Za-z0-9.]*[A-Za-z0-9])"
-_SUB = re.compile(
-    r"(?:(?<![A-Za-z0-9_])(?P<base>[A-Za-z]|min|max|sum|mean|argmin|argmax)|(?P<end>[)\]‖]))_" + _INDEX
-)
+_GREEK = "alpha|beta|gamma|theta|eta|kappa|lam|mu|nu|xi|pi|rho|sigma|tau|phi|psi|zeta"
+_BASE = rf"(?:(?<![A-Za-z0-9_])(?P<base>[A-Za-z]|min|max|sum|mean|argmin|argmax|{_GREEK})|(?P<end>[)\]‖]))"
+_SUB = re.compile(_BASE + "_" + _INDEX)
 _SUP = re.compile(r"\^" + _INDEX)
 
 
@@ -62,6 +62,15 @@ def sentence(name: str, documents: Iterable[str]) -> str:
             if f"`{name}`" in found:
                 return inline(found)
     return ""
+
+
+def anchor(name: str) -> str:
+    """Where a heading is linked: its name, in what an address may hold."""
+    return re.sub(r"[^a-z0-9._]+", "-", name.lower().replace("+", "plus"))
+
+
+def heading(level: int, name: str) -> str:
+    return f"{'#' * level} {name} {{: #{anchor(name)} }}"
 
 
 def code(text: str) -> str:

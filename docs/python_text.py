@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from markdown_text import code, prose, table
+from markdown_text import code, heading, prose, table
 
 import descant
 
@@ -37,7 +37,7 @@ def path_of(made: Any) -> str:
 
 def thing(name: str, value: Any) -> str:
     """A function, or a class with its public methods and properties."""
-    parts = [f"## {name}", _signature(f"descant.{name}", value), _told(value)]
+    parts = [heading(2, name), _signature(f"descant.{name}", value), _told(value)]
     if isinstance(value, type):
         parts += [_member(name, *member) for member in _public(value)]
     return "\n\n".join(filter(None, parts))
@@ -53,6 +53,13 @@ def arguments(function: Callable[..., Any]) -> dict[str, str]:
         elif told and line.strip():
             told[list(told)[-1]] += f" {line.strip()}"
     return told
+
+
+def called(name: str, member: Any) -> str:
+    """How a function of a class is called, or a property read."""
+    if isinstance(member, property):
+        return name
+    return f"{name}({', '.join(list(inspect.signature(member).parameters)[1:])})"
 
 
 def _public(cls: type) -> Iterator[tuple[str, Any]]:
@@ -72,7 +79,7 @@ def _member(owner: str, name: str, member: Any) -> str:
         signature, member = _signature(f"descant.{owner}.{name}", member.__func__, skip=1), member.__func__
     elif inspect.isfunction(member):
         signature = _signature(f"{owner}.{name}", member, skip=1)
-    return "\n\n".join(filter(None, [f"### {owner}.{name}", signature, _told(member)]))
+    return "\n\n".join(filter(None, [heading(3, f"{owner}.{name}"), signature, _told(member)]))
 
 
 def _told(value: Any) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from descant.catalog import CATALOG, entries
 from descant.cli.app import app
+from descant.methods import Method
 from descant.runs.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +77,13 @@ def test_every_command_has_a_section(site: Path) -> None:
 def test_examples_stand_in_the_pages_as_they_are_run(site: Path, page: str, file: str) -> None:
     shown = unescape(re.sub(r"<[^>]+>", "", (site / f"{page}.html").read_text()))
     assert (ROOT / "examples" / file).read_text().strip() in shown
+
+
+def test_the_page_on_concepts_names_every_function_of_the_contract(site: Path) -> None:
+    page = (site / "concepts.html").read_text()
+    functions = [name for name, member in vars(Method).items() if callable(member) or isinstance(member, property)]
+    public = [name for name in functions if not name.startswith("_")]
+    assert len(public) >= 10 and all(re.search(rf"<td><code>{name}\b", page) for name in public)
 
 
 def test_formulas_are_set_and_no_markup_is_left_over(site: Path) -> None:

@@ -37,7 +37,7 @@ class Hasty(Local):
 
 def test_a_method_that_is_added_appears(load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "hasty", Hasty)
-    section = load("from_code").methods().split("## hasty")[1]
+    section = load("from_code").methods().split("## hasty {: #hasty }")[1]
     assert "Hasty training (Nobody, 2031), Algorithm 7\n" in section
     formula = "min<sub>v</sub> f<sub>k</sub>(v) + haste ‖v − w&#42;‖<sub>1</sub>, with w&#42; from afar."
     assert f"> {formula}\n" in section
@@ -55,6 +55,7 @@ def test_a_method_that_is_added_appears(load: Callable[[str], ModuleType], monke
         ("w <- (1 - beta) w", "w ← (1 − beta) w"),
         ("`f_k ** 2` of x_{k, t}", "`f_k ** 2` of x<sub>k, t</sub>"),
         ("a * b * c [N, d] <em>", "a &#42; b &#42; c &#91;N, d&#93; &lt;em>"),
+        ("theta_i and beta_2", "theta<sub>i</sub> and beta<sub>2</sub>"),
         ("j^-1.2", "j<sup>-1.2</sup>"),
         ("of **one** client", "of **one** client"),
     ],
@@ -63,6 +64,11 @@ def test_formulas_are_set_and_code_is_left_alone(
     load: Callable[[str], ModuleType], text: str, expected: str
 ) -> None:
     assert load("markdown_text").inline(text) == expected
+
+
+def test_a_heading_can_be_linked_whatever_its_name(load: Callable[[str], ModuleType]) -> None:
+    text = load("markdown_text")
+    assert text.heading(2, "fed+") == "## fed+ {: #fedplus }" and text.anchor("lp-proj") == "lp-proj"
 
 
 def test_arguments_are_told_as_the_docstring_tells_them(load: Callable[[str], ModuleType]) -> None:

@@ -17,7 +17,6 @@ from typer.main import get_command
 
 import descant as dc
 from descant.cli.app import app
-from descant.methods import Method
 from descant.runs.grid import comparison
 from descant.runs.settings import RunSettings
 
@@ -130,10 +129,3 @@ def test_the_page_on_results_names_every_figure_column_and_file(names: dict[str,
     columns = {*run.rounds.columns, *(c for c in run.clients.columns if "_loss" not in c and "_accuracy" not in c)}
     assert columns <= words
     assert {path.name for path in Path("runs/second").iterdir()} <= words
-
-
-def test_the_page_on_concepts_names_every_function_of_the_contract() -> None:
-    page = (ROOT / "docs" / "concepts.md").read_text()
-    functions = [name for name, member in vars(Method).items() if callable(member) or isinstance(member, property)]
-    public = [name for name in functions if not name.startswith("_")]
-    assert len(public) >= 10 and all(f"`{name}" in page for name in public)
