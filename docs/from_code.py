@@ -32,7 +32,7 @@ def _bases() -> list[type]:
     """The classes that are no methods by themselves, but give several of them fields."""
     known = {Method, *METHODS.values()}
     found = [base for cls in METHODS.values() for base in cls.__mro__ if issubclass(base, Method)]
-    return [base for base in dict.fromkeys(found) if base not in known and vars(base).get("__annotations__")]
+    return [base for base in dict.fromkeys(found) if base not in known and inspect.get_annotations(base)]
 
 
 def _method(entry: dict[str, Any], cls: type[Method]) -> str:
@@ -91,7 +91,7 @@ def _fields(entry: dict[str, Any], make: Callable[..., Any]) -> str:
 
 def _explained_in(make: Any, field: str) -> str:
     """A link to the class that declares a field, where that is another one with a section of its own."""
-    declare = [cls for cls in getattr(make, "__mro__", ()) if field in vars(cls).get("__annotations__", {})]
+    declare = [cls for cls in getattr(make, "__mro__", ()) if field in inspect.get_annotations(cls)]
     shown = {cls: cls.__name__ for cls in _bases()}
     shown |= {part: name for parts in CATALOG.values() for name, part in parts.items()}
     if not declare or declare[-1] is make or declare[-1] not in shown:

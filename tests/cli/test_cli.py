@@ -18,7 +18,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def descant(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from descant.cli import main; main()", *arguments]
-    here = os.environ | {"PYTHONPATH": os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])}
+    paths = filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")])  # a method of the examples is imported
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=here, timeout=300, check=False)
 
 
