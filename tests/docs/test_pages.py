@@ -52,6 +52,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found["data"] = dc.data.synthetic(clients=8, samples=40)
     found["task"], found["method"] = dc.Task(torch.nn.Linear(60, 10)), dc.methods.LpProj()
     found["run"] = dc.simulate(found["task"], found["data"], found["method"], rounds=2, out="runs/first")
+    found["run"].save(tmp_path / "runs" / "compare" / "one")
     return found
 
 

@@ -211,6 +211,7 @@ def demo(
 
 def main() -> None:
     """Run the command line; what a user can mend is said in one line, without a traceback."""
+    sys.path.append(str(Path.cwd()))  # so that `method: mine:MyMethod` is found in mine.py
     try:
         app()
     except (ValueError, LookupError, FileNotFoundError) as error:

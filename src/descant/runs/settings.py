@@ -50,8 +50,8 @@ class RunSettings(BaseModel):
     """One run. The names are those of `descant.simulate`; data, model, method and aggregator are named.
 
     `label` is the run's name in tables and charts. `model` is made to fit the data, and its first parameters are
-    drawn as the seed says. A data set's `seed: run` draws it anew for every seed of the run; by default its own seed
-    stays the same.
+    drawn as the seed says. A data set's `seed: run` draws it anew for every seed of the run; by default its own
+    seed stays the same.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
