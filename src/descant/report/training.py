@@ -88,9 +88,7 @@ def _lines(frame: pl.DataFrame, x: str, title: str, measure: str, palette: Palet
         alt.Y("low:Q"), alt.Y2("high:Q"), palette.colour(labels, legend=False)
     )
     line = base.mark_line().encode(y, palette.colour(labels), palette.dash(labels))
-    aim = (
-        base.transform_filter("datum.aim").mark_point(size=120, opacity=0).encode(y, tooltip=tooltip)
-    )  # what a pointer hits
+    aim = _aim(base).encode(y, tooltip=tooltip)
     return layered(band, line, aim, *_collapse(frame, base, y), data=data).properties(height=HEIGHT)
 
 
@@ -106,7 +104,7 @@ def _against_bytes(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
     tooltip = ["method:N", "round:Q", value, alt.Tooltip("bytes:Q", format=",")]
     sent = alt.Chart().transform_filter("datum.bytes > 0")
     line = sent.mark_line().encode(x, y, palette.colour(labels), palette.dash(labels))
-    aim = sent.transform_filter("datum.aim").mark_point(size=120, opacity=0).encode(x, y, tooltip=tooltip)
+    aim = _aim(sent).encode(x, y, tooltip=tooltip)
     silent = alt.Chart().transform_filter("datum.silent")
     rule = silent.mark_rule(strokeDash=[2, 4], strokeWidth=2).encode(
         y, palette.colour(labels, legend=False), tooltip=["method:N", value]
@@ -138,7 +136,7 @@ def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: P
         layers = [
             own.mark_area(opacity=0.22, color=colour, clip=True).encode(y, alt.Y2("best:Q")),
             own.mark_line(color=colour, clip=True).encode(mean),
-            base.transform_filter("datum.aim").mark_point(size=120, opacity=0).encode(mean, tooltip=tooltip),
+            _aim(base).encode(mean, tooltip=tooltip),
         ]
         if not beside.is_empty():
             dotted = other.mark_line(color=INK, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
@@ -153,6 +151,11 @@ def _range(frame: pl.DataFrame) -> tuple[float, float]:
     numbers = pl.concat([frame["worst"], frame["best"]]).drop_nulls().to_numpy()
     low, most, high = np.quantile(numbers, [0, 0.9, 1]) if len(numbers) else (0.0, 1.0, 1.0)
     return float(low), float(most if high > 4 * most > 0 else high)
+
+
+def _aim(base: alt.Chart) -> alt.Chart:
+    """Invisible points along a line: what a pointer hits."""
+    return base.transform_filter("datum.aim").mark_point(size=120, opacity=0)
 
 
 def _collapse(frame: pl.DataFrame, base: alt.Chart, y: alt.Y) -> list[alt.Chart]:
