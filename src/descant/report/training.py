@@ -83,7 +83,8 @@ def _lines(frame: pl.DataFrame, x: str, title: str, measure: str, palette: Palet
     data = frame.select("method", field, *_NUMBERS, "end", "aim", *(["round"] if field != "round" else []))
     base = alt.Chart().encode(alt.X(x, title=title, axis=alt.Axis(grid=False, format="~s", tickCount=6)))
     y = alt.Y("mean:Q", title=f"test {measure}", scale=alt.Scale(zero=False))
-    tooltip = ["method:N", "round:Q", alt.Tooltip("mean:Q", title=f"test {measure}"), "low:Q", "high:Q"]
+    fields = ["method:N", "round:Q", "low:Q", "high:Q"]
+    tooltip = [alt.Tooltip("mean:Q", title=f"test {measure}"), *map(alt.Tooltip, fields)]
     band = base.mark_area(opacity=0.15).encode(
         alt.Y("low:Q"), alt.Y2("high:Q"), palette.colour(labels, legend=False)
     )
@@ -101,7 +102,7 @@ def _against_bytes(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
     axis = alt.Axis(grid=False, format="~s", tickCount=5)
     x = alt.X("bytes:Q", title="bytes a client, up and down", scale=alt.Scale(type="log"), axis=axis)
     value = alt.Tooltip("mean:Q", title=f"test {metric}")
-    tooltip = ["method:N", "round:Q", value, alt.Tooltip("bytes:Q", format=",")]
+    tooltip = [alt.Tooltip("method:N"), alt.Tooltip("round:Q"), value, alt.Tooltip("bytes:Q", format=",")]
     sent = alt.Chart().transform_filter("datum.bytes > 0")
     line = sent.mark_line().encode(x, y, palette.colour(labels), palette.dash(labels))
     aim = _aim(sent).encode(x, y, tooltip=tooltip)
@@ -155,7 +156,8 @@ def _range(frame: pl.DataFrame) -> tuple[float, float]:
 
 def _aim(base: alt.Chart) -> alt.Chart:
     """Invisible points along a line: what a pointer hits."""
-    return base.transform_filter("datum.aim").mark_point(size=120, opacity=0)
+    points: alt.Chart = base.transform_filter("datum.aim").mark_point(size=120, opacity=0)
+    return points
 
 
 def _collapse(frame: pl.DataFrame, base: alt.Chart, y: alt.Y) -> list[alt.Chart]:
