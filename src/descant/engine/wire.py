@@ -42,6 +42,10 @@ class Server:
         statistics = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
 
         def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
+            if statistics and len(next(iter(leaves.values()))) != len(messages.clients):
+                # Rows that the server holds of all clients: who is chosen among them is not one of the senders.
+                self.statistics = self.aggregator(statistics)[STATISTICS]
+                return self.aggregator(leaves, weights)
             combined = self.aggregator({**leaves, **statistics}, weights)
             if statistics:
                 self.statistics = combined.pop(STATISTICS)

@@ -13,19 +13,26 @@ from descant.methods.base import (
 )
 from descant.methods.descent import Descent
 from descant.methods.ditto import Ditto
+from descant.methods.fedadmm import FedADMM
 from descant.methods.fedavg import FedAvg, FedProx
+from descant.methods.flame import FLAME
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
+from descant.methods.lpproj_admm import LpProjADMM
 from descant.methods.pfedme import PFedMe
 from descant.task import Layout
 
-METHODS: dict[str, type[Method]] = {m.name: m for m in (FedAvg, FedProx, Local, Ditto, PFedMe, LpProj)}
+METHODS: dict[str, type[Method]] = {
+    m.name: m for m in (FedAvg, FedProx, FedADMM, Local, Ditto, PFedMe, LpProj, FLAME, LpProjADMM)
+}
 
 __all__ = [
+    "FLAME",
     "METHODS",
     "Aggregate",
     "Descent",
     "Ditto",
+    "FedADMM",
     "FedAvg",
     "FedProx",
     "Gradient",
@@ -33,6 +40,7 @@ __all__ = [
     "Local",
     "LocalView",
     "LpProj",
+    "LpProjADMM",
     "Messages",
     "Method",
     "PFedMe",

@@ -1,0 +1,106 @@
+"""What the methods by ADMM share: local models that agree on w, their duals, and the inexact local solution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from descant.errors import require
+from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree, Until, Work
+from descant.methods.descent import Descent
+
+Slope = Callable[..., Tensor]  # (theta [K, d], grad, *rows) -> the gradient of the local problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class ADMM(Descent):
+    """The fields of the ADMM methods: min sum_i alpha_i F_i(w_i) such that w_i = w, with duals pi_i.
+
+    `rho` is the penalty parameter. The server keeps the last u_i = w_i + pi_i / rho of all m clients and aggregates
+    them to w, however few took part in a round. `dual=False` keeps pi_i = 0: an inexact penalty method.
+
+    alpha_i is 1/m, and the server tells m; or, if `weighted`, n_i/n: then n_i goes along with u_i, and the server
+    tells n, taking clients that it has not heard for as large as the others are on average (in the first round it
+    has heard nobody, and alpha_i is 1/m). Only alpha_i / rho matters: an n that is c times too large is such a rho.
+
+    The work of a round is `epochs` (H passes) or `steps`. With `eps`, one minibatch is held and descended until the
+    local problem's gradient is so small that ||alpha_i g||^2 <= eps_i, where eps_i starts at `eps` and shrinks by
+    the factor `upsilon` whenever the client takes part; or for `cap` steps, and how many were capped is reported.
+    """
+
+    rho: float = 0.1
+    weighted: bool = False
+    dual: bool = True
+    eps: float | None = None
+    upsilon: float = 0.5
+    cap: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dual:
+            require(self, "rho", self.rho > 0, "a positive number")
+        require(self, "rho", self.rho >= 0, "zero or more")
+        require(self, "eps", self.eps is None or self.eps > 0, "a positive number, or nothing")
+        require(self, "eps", self.eps is None or self.steps is self.epochs is None, "nothing where steps are given")
+        require(self, "upsilon", 0 < self.upsilon < 1, "between 0 and 1")
+        require(self, "cap", self.cap >= 1, "a positive number")
+
+    def first_server(self, w: Tensor, clients: int) -> Tree:
+        """The server before the first round, when all u_i are w [d]."""
+        sizes = {"n": torch.zeros(clients, dtype=torch.int32, device=w.device)} if self.weighted else {}
+        return {"w": w, "u": w.repeat(clients, 1)} | sizes
+
+    def first_eps(self, x: Tensor) -> Tree:
+        return {} if self.eps is None else {"eps": x.new_full((len(x),), self.eps)}
+
+    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+        w, m = server["w"], len(server["u"])
+        down: dict[str, Tensor | PerClient] = {"w": w, "m": torch.tensor(m, dtype=torch.int32, device=w.device)}
+        if self.weighted:
+            heard = server["n"] > 0
+            down["n"] = (server["n"].sum().double() * m / heard.sum().clamp(min=1)).to(w.dtype)
+        return down
+
+    def alpha(self, down: Tree, local: LocalView) -> Tensor:
+        """The weights [K, 1] of the clients' losses, as far as they know."""
+        alpha = 1 / down["m"].to(down["w"].dtype)
+        if self.weighted:
+            alpha = torch.where(down["n"] > 0, local.n / down["n"], alpha)
+        return alpha[:, None]
+
+    def solve(
+        self, slope: Slope, theta: Tensor, *rows: Tensor, alpha: Tensor, state: Tree, local: LocalView, role: str
+    ) -> tuple[Tensor, Tree]:
+        """The local problem, descended in theta: the new theta, and eps_i where there is one."""
+        if self.eps is None:
+            return local.run(partial(self._descend, slope), theta, *rows, work=self.work, role=role), {}
+        eps = self.upsilon * state["eps"]
+        rule = eps / alpha.squeeze(1).square()
+        work = Work(steps=self.cap, batch=self.batch, hold=True)
+        return local.run(partial(self._descend_to, slope), theta, rule, *rows, work=work, role=role), {"eps": eps}
+
+    def _descend(self, slope: Slope, theta: Tensor, grad: Gradient, *rows: Tensor) -> Tensor:
+        return theta - self.lr * slope(theta, grad, *rows)
+
+    def _descend_to(self, slope: Slope, theta: Tensor, grad: Gradient, rule: Tensor, *rows: Tensor) -> Until:
+        g = slope(theta, grad, *rows)
+        return Until(theta - self.lr * g, met=g.square().sum(-1) <= rule)
+
+    def step_dual(self, w_i: Tensor, w: Tensor, pi: Tensor) -> Tensor:
+        return pi + self.rho * (w_i - w) if self.dual else pi
+
+    def message(self, w_i: Tensor, pi: Tensor, local: LocalView) -> Tree:
+        u = w_i + pi / self.rho if self.dual else w_i
+        return {"u": u} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        held = {name: messages.into(server[name], name) for name in self.held}
+        return {"w": aggregate({"u": held["u"]})["u"]} | held
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        return ("u", "n") if self.weighted else ("u",)

@@ -1,0 +1,57 @@
+"""lp-proj-2 by ADMM: FLAME in a random subspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from torch import Tensor
+
+from descant.coupling import Dense, Projection, Projector
+from descant.errors import require
+from descant.methods.base import Gradient, LocalView, Method, Tree
+from descant.methods.flame import FLAME
+from descant.task import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class LpProjADMM(FLAME):
+    """ADMM-based lp-proj-2 (Zhu et al., 2024), Algorithm 2: min sum_i alpha_i (f_i(x) + lam/2 ||w - P x||^2).
+
+    FLAME's lines with P theta_i in the place of theta_i (185-188); P is a `dim` x d random matrix that every party
+    derives from the seed. Sends u_i, `dim` numbers; there is no shared model, only the reference w. As in lp-proj,
+    w and w_i start at zero, so that Lemma 3 holds once a client has taken part. P = I is FLAME.
+    """
+
+    name: ClassVar[str] = "lp-proj-admm"
+    has_shared: ClassVar[bool] = False
+
+    dim: int = 21
+    projection: Projection = field(default_factory=Dense)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, "dim", self.dim >= 0, "zero or more")
+
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return self.first_server(x0.new_zeros(self.projection.dim(self.dim, len(x0))), clients)
+
+    def client_start(self, x: Tensor) -> Tree:
+        zero = x.new_zeros(len(x), self.projection.dim(self.dim, x.shape[1]))
+        return {"theta": x, "w_i": zero, "pi": zero} | self.first_eps(x)
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        alpha, anchor, theta = self.alpha(down, local), self.anchor(down, state), state["theta"]
+        P = self.projection.build(local.seed, self.dim, theta)
+        slope = partial(self.slope_of_185, P)
+        theta, eps = self.solve(slope, theta, anchor, alpha=alpha, state=state, local=local, role="personal")
+        message, tied = self.agree(P.project(theta), alpha, down, state, local)
+        return message, {"theta": theta} | tied | eps
+
+    def slope_of_185(self, P: Projector, theta: Tensor, grad: Gradient, w_i: Tensor) -> Tensor:
+        """The gradient of (185) in theta, divided by alpha_i: line 12."""
+        return self.slope(theta, grad) + self.lam * P.lift(P.project(theta) - w_i)
+
+    def shared(self, server: Tree) -> Tensor:
+        return Method.shared(self, server)

@@ -1,0 +1,225 @@
+"""FLAME, lp-proj-2 by ADMM and FedADMM equal slow, plain NumPy loops that were written from the pseudo-code.
+
+The loops know neither torch nor descant; who takes part in a round and the random P are handed to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from descant import FederatedData, Run, Task, simulate
+from descant.coupling import Dense
+from descant.engine.cohort import sample
+from descant.methods import FLAME, FedADMM, LpProjADMM, Method
+
+Vector = NDArray[np.float64]
+Settings = dict[str, Any]
+ROUNDS, SEED, TOLERANCE = 6, 3, 1e-10
+
+
+@dataclass
+class Oracle:
+    """The clients' examples, and who trains and who is heard in each round."""
+
+    clients: list[tuple[Vector, NDArray[np.int64]]]
+    start: Vector
+    heard: list[list[int]]
+    trained: list[list[int]]
+    capped: list[int] = field(default_factory=list)  # local problems that met the cap, by round
+
+    def gradient(self, i: int, theta: Vector) -> Vector:
+        """Of client i's mean cross entropy, for softmax(X W' + b) with theta = (W row by row, b)."""
+        X, y = self.clients[i]
+        classes = len(theta) // (X.shape[1] + 1)
+        W, b = theta[: classes * X.shape[1]].reshape(classes, -1), theta[classes * X.shape[1] :]
+        scores = X @ W.T + b
+        G = np.exp(scores - scores.max(axis=1, keepdims=True))
+        G /= G.sum(axis=1, keepdims=True)
+        G[np.arange(len(y)), y] -= 1
+        return np.concatenate([(G.T @ X).ravel(), G.sum(axis=0)]) / len(y)
+
+    def descend(self, slope: Any, theta: Vector, alpha: float, eps: float | None, lr: float, steps: int) -> Vector:
+        """So many steps; or, with eps, until (17) holds, for no more than so many."""
+        for _ in range(steps):
+            g = slope(theta)
+            if eps is not None and alpha**2 * (g @ g) <= eps:
+                return theta
+            theta = theta - lr * g
+        self.capped[-1] += eps is not None
+        return theta
+
+    def alphas(self, weighted: bool, told: dict[int, int]) -> list[float]:
+        """1/m, or n_i/n, where the n_i that the server was not told are the mean of the others."""
+        m = len(self.clients)
+        if not weighted or not told:
+            return [1 / m] * m
+        n = sum(told.values()) + (m - len(told)) * sum(told.values()) / len(told)
+        return [len(y) / n for _, y in self.clients]
+
+    def flame(
+        self,
+        w0: Vector,
+        P: Vector,
+        *,
+        lam: float,
+        rho: float,
+        lr: float,
+        steps: int,
+        eps: float | None = None,
+        upsilon: float = 0.5,
+        weighted: bool = False,
+        pull: str = "local",
+        dual: bool = True,
+    ) -> dict[str, Any]:
+        """Algorithm 2; Algorithm 1 is P = I."""
+        m = len(self.clients)
+        theta, w_i, pi, u = [self.start] * m, [w0] * m, [0 * w0] * m, [w0] * m
+        eps_i, w, told = [eps] * m, w0, dict[int, int]()
+        for heard, trained in zip(self.heard, self.trained, strict=True):
+            alpha, new_u = self.alphas(weighted, told), dict[int, Vector]()
+            self.capped.append(0)
+            for i in trained:
+                if eps is not None:
+                    eps_i[i] = upsilon * eps_i[i]  # (18)
+                anchor = w_i[i] if pull == "local" else w
+
+                def slope(x: Vector, i: int = i, anchor: Vector = anchor) -> Vector:
+                    return self.gradient(i, x) + lam * P.T @ (P @ x - anchor)  # line 12
+
+                theta[i] = self.descend(slope, theta[i], alpha[i], eps_i[i], lr, steps)
+                w_i[i] = (lam * alpha[i] * P @ theta[i] + rho * w - pi[i]) / (lam * alpha[i] + rho)  # line 14
+                if dual:
+                    pi[i] = pi[i] + rho * (w_i[i] - w)  # line 15
+                new_u[i] = w_i[i] + pi[i] / rho  # line 16
+            for i in heard:
+                u[i] = new_u[i]
+                told[i] = len(self.clients[i][1])
+            w = sum(u) / m  # line 5 of the next round
+        return {"w": w, "u": u, "theta": theta, "w_i": w_i, "pi": pi}
+
+    def fedadmm(
+        self,
+        *,
+        rho: float,
+        lr: float,
+        steps: int,
+        eps: float | None = None,
+        upsilon: float = 0.5,
+        weighted: bool = False,
+        dual: bool = True,
+        reset: bool = False,
+    ) -> dict[str, Any]:
+        m, w = len(self.clients), self.start
+        theta, pi, u = [w] * m, [0 * w] * m, [w] * m
+        eps_i, told = [eps] * m, dict[int, int]()
+        for heard, trained in zip(self.heard, self.trained, strict=True):
+            alpha, new_u = self.alphas(weighted, told), dict[int, Vector]()
+            self.capped.append(0)
+            for i in trained:
+                if eps is not None:
+                    eps_i[i] = upsilon * eps_i[i]
+
+                def slope(x: Vector, i: int = i, w: Vector = w, a: float = alpha[i]) -> Vector:
+                    return (a * self.gradient(i, x) + pi[i] + rho * (x - w)) / a
+
+                theta[i] = self.descend(slope, w if reset else theta[i], alpha[i], eps_i[i], lr, steps)
+                if dual:
+                    pi[i] = pi[i] + rho * (theta[i] - w)
+                new_u[i] = theta[i] + pi[i] / rho
+            for i in heard:
+                u[i] = new_u[i]
+                told[i] = len(self.clients[i][1])
+            w = sum(u) / m
+        return {"w": w, "u": u, "theta": theta, "pi": pi}
+
+
+def oracle(data: FederatedData, task: Task, cohort: int, everyone: bool) -> Oracle:
+    heard = [sample(SEED, t, cohort, torch.ones(len(data))).tolist() for t in range(1, ROUNDS + 1)]
+    return Oracle(
+        clients=[(X.numpy(), y.numpy()) for X, y in map(data.train.client, range(len(data)))],
+        start=task.start().numpy(),
+        heard=heard,
+        trained=[list(range(len(data)))] * ROUNDS if everyone else heard,
+    )
+
+
+def run(task: Task, data: FederatedData, method: Method, cohort: int, everyone: bool) -> Run:
+    settings: Settings = {"rounds": ROUNDS, "seed": SEED, "evaluate": ROUNDS, "mode": "vmap"}
+    return simulate(task, data, method, cohort=cohort, trainers="everyone" if everyone else "cohort", **settings)
+
+
+def check(run: Run, expected: dict[str, Any]) -> None:
+    simulation = run._simulation
+    assert simulation is not None and run.collapse is None
+    found = {**simulation.server.state, **simulation.store.leaves}
+    assert set(expected) <= set(found)
+    for name, leaf in expected.items():
+        assert np.abs(found[name].numpy() - np.array(leaf)).max() <= TOLERANCE, name
+    personal, _ = simulation.personal(simulation.everyone)
+    deployed = found["theta"] if simulation.method.personalizes else found["w"].expand_as(personal)
+    assert torch.equal(personal, deployed)
+
+
+# All are heard, or three of seven; or all train while only three are heard.
+PARTICIPATION = pytest.mark.parametrize(("cohort", "everyone"), [(7, False), (3, False), (3, True)])
+OPTIONS = [{}, {"weighted": True}, {"dual": False}]
+
+
+@PARTICIPATION
+@pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
+def test_flame(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Settings) -> None:
+    settings: Settings = {"lam": 1.3, "rho": 0.2, "lr": 0.1, "steps": 4, **option}
+    told = oracle(data, linear, cohort, everyone)
+    check(
+        run(linear, data, FLAME(batch=None, **settings), cohort, everyone),
+        told.flame(told.start, np.eye(len(told.start)), **settings),
+    )
+
+
+@PARTICIPATION
+@pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
+def test_lp_proj_2_by_admm(
+    data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Settings
+) -> None:
+    settings: Settings = {"lam": 1.3, "rho": 0.2, "lr": 0.1, "steps": 4, **option}
+    told, dim = oracle(data, linear, cohort, everyone), 6
+    P = Dense().build(SEED, dim, linear.start()[None]).lift(torch.eye(dim, dtype=torch.float64)).numpy()
+    done = run(linear, data, LpProjADMM(batch=None, dim=dim, **settings), cohort, everyone)
+    check(done, told.flame(np.zeros(dim), P, **settings))
+    assert done.history.rounds[0]["bytes_up"] == cohort * (8 * dim + (4 if "weighted" in option else 0))
+
+
+@PARTICIPATION
+@pytest.mark.parametrize("option", [*OPTIONS, {"reset": True}], ids=str)
+def test_fedadmm(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Settings) -> None:
+    settings: Settings = {"rho": 0.2, "lr": 0.1, "steps": 4, **option}
+    told = oracle(data, linear, cohort, everyone)
+    done = run(linear, data, FedADMM(batch=None, **settings), cohort, everyone)
+    check(done, told.fedadmm(**settings))
+
+
+@PARTICIPATION
+@pytest.mark.parametrize("method", [FLAME, FedADMM])
+def test_the_inexact_rule_or_the_cap(
+    data: FederatedData, linear: Task, cohort: int, everyone: bool, method: type[FLAME] | type[FedADMM]
+) -> None:
+    """(17) with an eps_i of its own for every client, which shrinks only in the rounds that it takes part in."""
+    settings: Settings = {"rho": 0.1, "lr": 0.2, "eps": 4e-4, "upsilon": 0.4, "weighted": True}
+    settings |= {"lam": 1.3} if method is FLAME else {}
+    told = oracle(data, linear, cohort, everyone)
+    done = run(linear, data, method(batch=None, cap=6, **settings), cohort, everyone)
+    if method is FLAME:
+        check(done, told.flame(told.start, np.eye(len(told.start)), steps=6, **settings))
+    else:
+        check(done, told.fedadmm(steps=6, **settings))
+    assert 0 < sum(told.capped) < sum(map(len, told.trained))  # some met the rule, some the cap
+    assert [row["capped"] for row in done.history.rounds] == told.capped
+    took_part = np.bincount(np.concatenate(told.trained), minlength=len(data))
+    assert done._simulation is not None
+    assert np.allclose(done._simulation.store.leaves["eps"], 4e-4 * 0.4**took_part, rtol=1e-12, atol=0)
