@@ -1,0 +1,195 @@
+"""FLAME and its relatives: where one is another, what they refuse, and what a client gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from descant import FederatedData, Task, simulate
+from descant.coupling import Identity
+from descant.engine import Simulation
+from descant.errors import NoSharedModelError, SettingError
+from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedProx, Local, LpProjADMM, Method, PFedMe, Work
+
+WORK: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": 3}
+ALL = 7  # clients
+PARTICIPATION = pytest.mark.parametrize("trainers", ["cohort", "everyone"])
+STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
+
+
+def simulation(task: Task, data: FederatedData, method: Method, **settings: Any) -> Simulation:
+    settings = {"rounds": 6, "cohort": 4, "seed": 11, "evaluate": 6, "mode": "vmap"} | settings
+    run = simulate(task, data, method, **settings)
+    assert run.collapse is None and run._simulation is not None
+    return run._simulation
+
+
+def personal(simulation: Simulation) -> Tensor:
+    return simulation.personal(simulation.everyone)[0]
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    assert float((a - b).abs().max()) <= 1e-12
+
+
+def moved(task: Task, x: Tensor) -> None:
+    """The comparison means something: training went somewhere."""
+    assert float((x - task.start()).abs().max()) > 1e-2
+
+
+@STRAGGLERS
+@PARTICIPATION
+@pytest.mark.parametrize(
+    "settings",
+    [
+        WORK,
+        WORK | {"weighted": True},
+        WORK | {"pull": "global"},
+        WORK | {"dual": False},
+        {"lr": 0.1, "batch": 3, "eps": 1e-3, "upsilon": 0.6, "cap": 20},
+    ],
+    ids=str,
+)
+def test_lp_proj_2_by_admm_in_the_whole_space_is_flame(
+    data: FederatedData, at_zero: Task, settings: dict[str, Any], trainers: str, stragglers: float
+) -> None:
+    settings = settings | {"lam": 0.8, "rho": 0.15}
+    how = {"trainers": trainers, "stragglers": stragglers}
+    proj = simulation(at_zero, data, LpProjADMM(projection=Identity(), **settings), **how)
+    flame = simulation(at_zero, data, FLAME(**settings), **how)
+    same(personal(proj), personal(flame))
+    for one, other in ((proj.server.state, flame.server.state), (proj.store.leaves, flame.store.leaves)):
+        assert one.keys() == other.keys()
+        for name in one:
+            same(one[name], other[name])
+    moved(at_zero, personal(flame))
+    moved(at_zero, flame.server.state["w"])
+
+
+@STRAGGLERS
+@PARTICIPATION
+@pytest.mark.parametrize(
+    "method",
+    [FLAME(lam=0.0, **WORK), LpProjADMM(lam=0.0, dim=5, **WORK), LpProjADMM(dim=0, **WORK)],
+    ids=["flame with lambda 0", "lp-proj-admm with lambda 0", "lp-proj-admm in no dimensions"],
+)
+def test_without_its_tie_flame_is_local_training(
+    data: FederatedData, mlp: Task, method: Method, trainers: str, stragglers: float
+) -> None:
+    how = {"trainers": trainers, "stragglers": stragglers}
+    local = personal(simulation(mlp, data, Local(**WORK), **how))
+    same(personal(simulation(mlp, data, method, **how)), local)
+    moved(mlp, local)
+
+
+@STRAGGLERS
+@pytest.mark.parametrize("rho", [0.02, 0.3])
+def test_flame_without_its_dual_is_pfedme(data: FederatedData, mlp: Task, rho: float, stragglers: float) -> None:
+    """Section IV-E. Line 14 is then w_i = w - eta lambda (w - theta_i), the reference step of pFedMe."""
+    lam, alpha = 1.5, 1 / ALL
+    how = {"cohort": None, "stragglers": stragglers}
+    penalty = simulation(mlp, data, FLAME(lam=lam, rho=rho, dual=False, pull="global", **WORK), **how)
+    pfedme = simulation(mlp, data, PFedMe(lam=lam, eta=alpha / (lam * alpha + rho), R=1, **WORK), **how)
+    same(personal(penalty), personal(pfedme))
+    same(penalty.shared()[0], pfedme.shared()[0])
+    moved(mlp, pfedme.shared()[0])
+
+
+@STRAGGLERS
+@pytest.mark.parametrize("rho", [0.0, 0.05])
+def test_fedadmm_without_its_dual_is_fedavg_and_with_a_penalty_fedprox(
+    data: FederatedData, mlp: Task, rho: float, stragglers: float
+) -> None:
+    """Section IV-E; rho / alpha_i is the mu of FedProx."""
+    how = {"cohort": None, "stragglers": stragglers}
+    penalty = simulation(mlp, data, FedADMM(rho=rho, dual=False, reset=True, **WORK), **how)
+    kept: dict[str, Any] = {"weighted": False, "stragglers": "keep"}
+    plain = FedProx(mu=rho * ALL, **kept, **WORK) if rho else FedAvg(**kept, **WORK)
+    same(penalty.shared()[0], simulation(mlp, data, plain, **how).shared()[0])
+    moved(mlp, penalty.shared()[0])
+
+
+@PARTICIPATION
+def test_the_shared_model_of_ditto_over_fedadmm_is_fedadmms(data: FederatedData, mlp: Task, trainers: str) -> None:
+    solver = FedADMM(rho=0.1, **WORK)
+    alone = simulation(mlp, data, solver, trainers=trainers).shared()[0]
+    over = simulation(mlp, data, Ditto(lr=0.2, steps=4, batch=2, lam=0.7, solver=solver), trainers=trainers)
+    same(over.shared()[0], alone)
+    moved(mlp, alone)
+
+
+def test_only_alpha_over_rho_matters(data: FederatedData, mlp: Task) -> None:
+    """With twice the clients, each there twice, alpha_i is half as large: half the rho gives the same models."""
+    twice = FederatedData.from_arrays(
+        [{"train": data.train.client(k % ALL)} for k in range(2 * ALL)], classes=data.classes
+    )
+    work: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": None, "lam": 0.8}
+    once = simulation(mlp, data, FLAME(rho=0.2, **work), cohort=None)
+    again = simulation(mlp, twice, FLAME(rho=0.1, **work), cohort=None)
+    same(personal(again), personal(once).repeat(2, 1))
+    same(again.shared()[0], once.shared()[0])
+
+
+def test_clients_that_start_apart_start_with_their_own_w_i(data: FederatedData, mlp: Task) -> None:
+    """(33) holds with pi_i = 0; the server takes u_i for its own first model until it hears of it."""
+    run = simulation(mlp, data, FLAME(**WORK), rounds=1, cohort=1, own_start=True)
+    leaves, silent = run.store.leaves, (~run.store.touched).nonzero().squeeze(1)
+    assert len(silent) == ALL - 1
+    assert torch.equal(leaves["w_i"][silent], leaves["theta"][silent]) and not leaves["pi"][silent].any()
+    assert not torch.equal(leaves["theta"][silent[0]], leaves["theta"][silent[1]])
+    assert torch.equal(run.server.state["u"][silent], mlp.start().expand(ALL - 1, -1))
+
+
+def test_flame_has_a_personal_and_a_global_model(data: FederatedData, mlp: Task) -> None:
+    run = simulate(mlp, data, FLAME(**WORK), rounds=2, mode="vmap")
+    losses = {model: run.summary()[f"{model}.train_loss.mean@last"] for model in ("personal", "shared")}
+    assert losses["personal"] < losses["shared"]
+    proj = simulate(mlp, data, LpProjADMM(**WORK), rounds=2, mode="vmap")
+    assert not any(name.startswith("shared") for name in proj.summary())
+    with pytest.raises(NoSharedModelError, match="LpProjADMM has no shared model"):
+        proj.shared()
+
+
+@pytest.mark.parametrize("kind", [FLAME, LpProjADMM, FedADMM])
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("rho", 0.0, "a positive number"),
+        ("rho", float("nan"), "a positive number"),
+        ("eps", 0.0, "a positive number, or nothing"),
+        ("upsilon", 1.0, "between 0 and 1"),
+        ("upsilon", 0.0, "between 0 and 1"),
+        ("cap", 0, "a positive number"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(kind: type[Method], field: str, value: Any, allowed: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        kind(**{field: value})
+    assert str(caught.value) == f"{kind.__name__}.{field} = {value!r}: it must be {allowed}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (FLAME, {"lam": -1.0}, "FLAME.lam = -1.0: it must be zero or more"),
+        (FLAME, {"pull": "both"}, "FLAME.pull = 'both': it must be 'local' or 'global'"),
+        (FLAME, {"rho": 0.0, "dual": False}, "FLAME.rho = 0.0: it must be a positive number"),
+        (FedADMM, {"rho": -0.1, "dual": False}, "FedADMM.rho = -0.1: it must be zero or more"),
+        (LpProjADMM, {"dim": -1}, "LpProjADMM.dim = -1: it must be zero or more"),
+        (FLAME, {"eps": 0.1, "epochs": 2}, "FLAME.eps = 0.1: it must be nothing where steps are given"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(
+    kind: type[Method], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        kind(**settings)
+    assert str(caught.value) == message
+
+
+def test_the_defaults_are_the_papers() -> None:
+    flame = FLAME()
+    assert (flame.lam, flame.rho, flame.lr, flame.work) == (1.0, 0.1, 0.01, Work(epochs=1, batch=100))
