@@ -12,7 +12,7 @@ from descant import FederatedData, Task, simulate
 from descant.coupling import Identity
 from descant.engine import Simulation
 from descant.errors import NoSharedModelError, SettingError
-from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedProx, Local, LpProjADMM, Method, PFedMe, Work
+from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedProx, Local, LpProj, LpProjADMM, Method, PFedMe, Work
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": 3}
 ALL = 7  # clients
@@ -40,8 +40,7 @@ def moved(task: Task, x: Tensor) -> None:
     assert float((x - task.start()).abs().max()) > 1e-2
 
 
-@STRAGGLERS
-@PARTICIPATION
+@pytest.mark.parametrize(("trainers", "stragglers"), [("cohort", 0.6), ("everyone", 0.0)])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -98,6 +97,32 @@ def test_flame_without_its_dual_is_pfedme(data: FederatedData, mlp: Task, rho: f
     moved(mlp, pfedme.shared()[0])
 
 
+@PARTICIPATION
+def test_where_rho_is_lambda_alpha_flame_sends_its_personal_model(
+    data: FederatedData, mlp: Task, trainers: str
+) -> None:
+    """By Lemma 3, u_i = w_i + (lambda alpha_i / rho) (theta_i - w_i): so in the comparisons of the paper."""
+    run = simulation(mlp, data, FLAME(lam=0.8, rho=0.8 / ALL, **WORK), trainers=trainers, rounds=1)
+    heard = run._sample()
+    same(run.server.state["u"][heard], personal(run)[heard])
+    moved(mlp, personal(run)[heard])
+
+
+@STRAGGLERS
+@pytest.mark.parametrize("lam", [0.5, 1.0])
+def test_where_rho_is_lambda_alpha_and_the_pull_is_global_flame_is_pfedme_at_the_rate_1_over_lambda(
+    data: FederatedData, mlp: Task, lam: float, stragglers: float
+) -> None:
+    """The dual has no effect then: w is the mean of the theta_i, and the theta_i are pulled towards w."""
+    how = {"cohort": None, "stragglers": stragglers}
+    flame = simulation(mlp, data, FLAME(lam=lam, rho=lam / ALL, pull="global", **WORK), **how)
+    pfedme = simulation(mlp, data, PFedMe(lam=lam, eta=1 / lam, R=1, **WORK), **how)
+    same(personal(flame), personal(pfedme))
+    same(flame.shared()[0], pfedme.shared()[0])
+    moved(mlp, flame.shared()[0])
+    assert float(flame.store.leaves["pi"].abs().max()) > 1e-4
+
+
 @STRAGGLERS
 @pytest.mark.parametrize("rho", [0.0, 0.05])
 def test_fedadmm_without_its_dual_is_fedavg_and_with_a_penalty_fedprox(
@@ -119,6 +144,15 @@ def test_the_shared_model_of_ditto_over_fedadmm_is_fedadmms(data: FederatedData,
     over = simulation(mlp, data, Ditto(lr=0.2, steps=4, batch=2, lam=0.7, solver=solver), trainers=trainers)
     same(over.shared()[0], alone)
     moved(mlp, alone)
+
+
+def test_the_inexact_rule_holds_one_minibatch(data: FederatedData, mlp: Task) -> None:
+    """As the accuracy nu of lp-proj does; without their ties the two are the same."""
+    never: dict[str, Any] = {"lr": 0.1, "batch": 3, "cap": 4}
+    held = personal(simulation(mlp, data, LpProj(dim=0, nu=1e-30, **never)))
+    same(personal(simulation(mlp, data, FLAME(lam=0.0, eps=1e-30, **never))), held)
+    fresh = personal(simulation(mlp, data, Local(lr=0.1, steps=4, batch=3)))
+    assert float((fresh - held).abs().max()) > 1e-3
 
 
 def test_only_alpha_over_rho_matters(data: FederatedData, mlp: Task) -> None:

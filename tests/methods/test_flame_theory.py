@@ -149,7 +149,9 @@ def seven() -> Regression:
 ONE_STEP: dict[str, Any] = {"steps": 1, "lr": 0.3, "batch": None}
 SOLVED: dict[str, Any] = {"eps": 1e-2, "upsilon": 0.7, "lr": 0.4, "batch": None}  # down to 1e-22 in 130 rounds
 WORK = pytest.mark.parametrize("work", [ONE_STEP, ONE_STEP | {"pull": "global"}, SOLVED], ids=str)
-PARTICIPATION = pytest.mark.parametrize(("cohort", "weighted"), [(None, False), (None, True), (3, True)])
+PARTICIPATION = pytest.mark.parametrize(
+    ("cohort", "weighted"), [(None, False), (None, True), pytest.param(3, True, marks=pytest.mark.slow)]
+)
 
 
 @WORK
@@ -238,7 +240,7 @@ def test_flames_rounds_do_not_tend_to_fedadmms_as_lambda_grows(seven: Regression
     assert moved(FedADMM(rho=0.3, lr=0.3, **solved)) > 100 * steps[1]
 
 
-@PARTICIPATION
+@pytest.mark.parametrize(("cohort", "weighted"), [(None, False), (3, False), (3, True)])
 @pytest.mark.parametrize("pull", ["local", "global"])
 def test_the_dual_is_what_ties_theta_to_w_i(
     seven: Regression, cohort: int | None, weighted: bool, pull: Any

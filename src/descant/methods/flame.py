@@ -22,8 +22,9 @@ class FLAME(ADMM):
     is pulled towards its own w_i (line 12), or, with pull="global", towards w, as the authors' code does.
 
     Clients start with w_i = theta_i and pi_i = 0 (33), so that pi_i = lam alpha_i (theta_i - w_i) throughout
-    (Lemma 3). lam = 0 is local training; without the dual, and pulled towards w, it is pFedMe with
-    eta = alpha_i / (lam alpha_i + rho) (section IV-E; with everyone in each round).
+    (Lemma 3), and where rho = lam alpha_i, as in the paper's comparisons, u_i is theta_i itself. lam = 0 is local
+    training; without the dual, and pulled towards w, it is pFedMe with eta = alpha_i / (lam alpha_i + rho) (section
+    IV-E; with everyone in each round).
     """
 
     name: ClassVar[str] = "flame"
