@@ -16,6 +16,7 @@ from descant.catalog import CATALOG, entries
 from descant.cli.console import err, out
 from descant.cli.progress import Progress
 from descant.cli.tables import comparison_table, entries_table, run_table
+from descant.cli.theory import theory
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -207,6 +208,9 @@ def demo(
     from descant.cli.demo import run_demo
 
     run_demo(folder, out, quiet)
+
+
+app.command()(theory)
 
 
 def main() -> None:

@@ -1,0 +1,161 @@
+"""`descant theory`: the papers' closed forms beside simulations, and their figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich import progress as rich_progress
+from rich.table import Table
+
+from descant.cli.console import err, out
+
+if TYPE_CHECKING:
+    from descant.theory.checks import Claim, Row
+    from descant.theory.figures import Chart
+
+
+class Format(StrEnum):
+    """How figures are written: all in one page, or each as a picture."""
+
+    HTML = "html"
+    SVG = "svg"
+    PNG = "png"
+
+
+def theory(
+    trials: Annotated[int, typer.Option(min=10, help="trials of each simulation")] = 2000,
+    seed: Annotated[int, typer.Option(help="all draws follow from it")] = 0,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="where the figures are left")] = Path("runs/theory"),
+    formats: Annotated[
+        list[Format] | None, typer.Option("--format", help="of the figures; may be repeated; default: html")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
+) -> None:
+    """Compare the papers' closed forms with simulations, and say which of their statements hold.
+
+    Ends with status 1 where a closed form and its simulation disagree.
+    """
+    from descant.theory.checks import CHECKS, Row
+    from descant.theory.figures import FIGURES
+
+    rows: list[Row] = []
+    claims: list[Claim] = []
+    charts: dict[str, Chart] = {}
+    with _steps(len(CHECKS) + len(FIGURES), quiet) as step:
+        for name, check in CHECKS.items():
+            step(name)
+            for finding in check(trials, seed):
+                if isinstance(finding, Row):
+                    rows.append(finding)
+                else:
+                    claims.append(finding)
+        for name, figure in FIGURES.items():
+            step(name)
+            charts[name] = figure(trials, seed)
+        step("writing")
+        written = _write(charts, folder, formats or [Format.HTML])
+    if as_json:
+        print(json.dumps(_plain(rows, claims, written, trials, seed), indent=2, allow_nan=False))
+    else:
+        out.print(_rows_table(rows, trials))
+        out.print(_claims_table(claims))
+        out.print(_summary(rows, claims))
+        out.print(f"The figures are in {', '.join(str(path) for path in written)}", soft_wrap=True)
+    if not all(row.agrees for row in rows):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _steps(total: int, quiet: bool) -> Iterator[Any]:
+    """A bar that names the step at work; nothing where there is no terminal."""
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+    )
+    with rich_progress.Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        started = False
+
+        def step(name: str) -> None:
+            nonlocal started
+            bar.update(task, description=name, advance=int(started))
+            started = True
+
+        yield step
+
+
+def _write(charts: dict[str, Chart], folder: Path, formats: Sequence[Format]) -> list[Path]:
+    from descant.theory.figures import page
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in dict.fromkeys(formats):
+        if kind is Format.HTML:
+            written.append(folder / "theory.html")
+            written[-1].write_text(page(charts.values()), encoding="utf-8")
+            continue
+        for name, chart in charts.items():
+            written.append(folder / f"{name}.{kind.value}")
+            chart.save(written[-1])
+    return written
+
+
+def _plain(
+    rows: Sequence[Row], claims: Sequence[Claim], written: Sequence[Path], trials: int, seed: int
+) -> dict[str, Any]:
+    return {
+        "trials": trials,
+        "seed": seed,
+        "closed_forms": [asdict(row) | {"off": row.off, "agrees": row.agrees} for row in rows],
+        "statements": [asdict(claim) for claim in claims],
+        "figures": [str(path) for path in written],
+    }
+
+
+def _rows_table(rows: Sequence[Row], trials: int) -> Table:
+    table = Table(
+        title=f"Closed forms and simulations ({trials:,} trials)",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for heading in ("paper", "where", "what"):
+        table.add_column(heading)
+    for heading in ("closed form", "simulated", "± s.e.", "off by"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for row in rows:
+        error, off = ("exact", "") if row.off is None else (f"{row.se:.2g}", f"{row.off:+.1f} s.e.")
+        verdict = "agree" if row.agrees else "DISAGREE"
+        numbers = (f"{row.theory:.5g}", f"{row.found:.5g}", error, off)
+        table.add_row(row.paper, row.where, row.what, *numbers, verdict)
+    return table
+
+
+def _claims_table(claims: Sequence[Claim]) -> Table:
+    table = Table(
+        title="Statements, and whether they hold", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for heading in ("paper", "where", "statement", "holds", "numbers"):
+        table.add_column(heading)
+    for claim in claims:
+        table.add_row(claim.paper, claim.where, claim.statement, "yes" if claim.holds else "NO", claim.numbers)
+    return table
+
+
+def _summary(rows: Sequence[Row], claims: Sequence[Claim]) -> str:
+    agree, hold = sum(row.agrees for row in rows), sum(claim.holds for claim in claims)
+    return (
+        f"{agree} of {len(rows)} closed forms agree with what was simulated or computed otherwise; "
+        f"{hold} of {len(claims)} statements hold as they are put here."
+    )

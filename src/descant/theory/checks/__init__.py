@@ -1,0 +1,31 @@
+"""Every check of the papers' theory, by name: what they find is computed, and nothing of it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from descant.theory.checks import ditto, fairness, fedplus, flame, lpproj
+from descant.theory.checks.findings import Claim, Finding, Row
+
+CHECKS: dict[str, Callable[[int, int], list[Finding]]] = {
+    "Ditto: errors": ditto.losses,
+    "Ditto: statements": ditto.statements,
+    "lp-proj: losses": lpproj.losses,
+    "lp-proj: statements": lpproj.statements,
+    "lp-proj: Theorem 14": lpproj.theorem_14,
+    "lp-proj: fairness": fairness.variances,
+    "lp-proj: fairness, statements": fairness.statements,
+    "FLAME: losses": flame.losses,
+    "FLAME: statements": flame.statements,
+    "Fed+: fixed points": fedplus.fixed_points,
+    "Fed+: statements": fedplus.statements,
+}
+
+
+def run(trials: int, seed: int) -> Iterator[tuple[str, list[Finding]]]:
+    """The findings of each check as it is done, by its name."""
+    for name, check in CHECKS.items():
+        yield name, check(trials, seed)
+
+
+__all__ = ["CHECKS", "Claim", "Finding", "Row", "run"]
