@@ -31,7 +31,7 @@ class Format(StrEnum):
 
 
 def theory(
-    trials: Annotated[int, typer.Option(min=10, help="trials of each simulation")] = 2000,
+    trials: Annotated[int, typer.Option(min=100, help="trials of each simulation")] = 2000,
     seed: Annotated[int, typer.Option(help="all draws follow from it")] = 0,
     folder: Annotated[Path, typer.Option("--out", "-o", help="where the figures are left")] = Path("runs/theory"),
     formats: Annotated[

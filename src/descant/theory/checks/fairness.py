@@ -77,7 +77,7 @@ def statements(trials: int, seed: int) -> list[Finding]:
             "Proposition 18",
             "E V^l2 <= E V^Me for all lambda, of losses in expectation over the training noise",
             bool((expected["lp-proj"] <= expected["pfedme"]).all()),
-            f"on 601 lambdas; at 1, lp-proj {at_1['lp-proj']:.3g}, pFedMe {at_1['pfedme']:.3g}, local {at_1['local']:g}",
+            "on 601 lambdas; at 1: " + ", ".join(f"{m} {value:.3g}" for m, value in at_1.items()),
         ),
         Claim(
             PAPER,

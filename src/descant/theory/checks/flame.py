@@ -78,7 +78,7 @@ def _misprints(p: OneRound, trials: int, rng: np.random.Generator) -> list[Findi
             "Proposition 2",
             "the global model's loss rises from q = m N b ||theta_b||^2 / (d sigma^2 + m_b N b) on",
             abs(threshold - curve.least) <= 1e-9 * curve.least,
-            f"printed {threshold:.4g}; it rises from {curve.least:.4g} on (the printed denominator lacks ||theta_b||^2)",
+            f"printed {threshold:.4g}; it rises from {curve.least:.4g} on (its denominator lacks ||theta_b||^2)",
         ),
     ]
 
