@@ -14,7 +14,9 @@ run.summary(), run.personal(0), run.shared()
 """
 
 
-@pytest.mark.parametrize("code", ["import descant", A_RUN], ids=["import", "simulate"])
+@pytest.mark.parametrize(
+    "code", ["import descant", A_RUN, "import descant.theory.checks"], ids=["import", "simulate", "theory"]
+)
 def test_nothing_heavy_is_loaded(code: str) -> None:
     code += f"\nimport sys\nprint([name for name in {HEAVY!r} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

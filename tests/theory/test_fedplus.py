@@ -18,9 +18,10 @@ SIGMA, DELTA = 0.8, 0.25
 
 @pytest.fixture(scope="module")
 def parties() -> tuple[Tensor, Tensor]:
+    """Five of them: with an even number, a coordinate-wise median need not be unique."""
     generator = torch.Generator().manual_seed(2)
-    X = torch.randn(4, 10, 3, generator=generator, dtype=torch.float64)
-    return X.mT @ X / 10, 2 * torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    X = torch.randn(5, 10, 3, generator=generator, dtype=torch.float64)
+    return X.mT @ X / 10, 2 * torch.randn(5, 3, generator=generator, dtype=torch.float64)
 
 
 PROXES: dict[str, fedplus.Prox] = {
@@ -70,7 +71,7 @@ def test_theorem_2_holds_at_fixed_points_and_not_beside_them(parties: tuple[Tens
     A, h = parties
     W, w = run(A, h, PROXES[psi], SIGMA, 300)
     assert max(fedplus.residuals(gradients(A, h, W), W, w, PROXES[psi], SIGMA)) < 1e-9
-    beside = W + torch.tensor([[0.1], [0.0], [0.0], [0.0]], dtype=torch.float64)
+    beside = W + torch.tensor([[0.1], [0.0], [0.0], [0.0], [0.0]], dtype=torch.float64)
     assert max(fedplus.residuals(gradients(A, h, beside), beside, w, PROXES[psi], SIGMA)) > 1e-3
 
 
@@ -80,15 +81,15 @@ def test_the_fixed_point_minimises_the_objective(parties: tuple[Tensor, Tensor],
     A, h = (value.numpy() for value in parties)
 
     def objective(flat: np.ndarray) -> float:
-        W, w = flat[:12].reshape(4, 3), flat[12:]
+        W, w = flat[:15].reshape(5, 3), flat[15:]
         f = 0.5 * np.einsum("ki,kij,kj->", W - h, A, W - h)
         return float(f + SIGMA * ENVELOPES[psi](W - w))
 
     W, w = run(*parties, PROXES[psi], SIGMA, 300)
-    found = minimize(objective, np.zeros(15), method="BFGS", options={"gtol": 1e-8})
+    found = minimize(objective, np.zeros(18), method="BFGS", options={"gtol": 1e-8})
     assert objective(np.concatenate([W.flatten(), w])) == pytest.approx(found.fun, abs=1e-9)
-    np.testing.assert_allclose(W, found.x[:12].reshape(4, 3), atol=1e-4)
-    np.testing.assert_allclose(w, found.x[12:], atol=1e-4)
+    np.testing.assert_allclose(W, found.x[:15].reshape(5, 3), atol=1e-4)
+    np.testing.assert_allclose(w, found.x[15:], atol=1e-4)
 
 
 def test_equation_22_holds_at_the_fixed_point_of_the_squared_penalty(parties: tuple[Tensor, Tensor]) -> None:

@@ -99,17 +99,18 @@ class DittoProblem:
     def bayes(self, estimates: Array) -> Array:  # [trials, K] -> [trials]
         """The posterior mean of the model of device 0, which is benign, from the local estimates of all, at d = 1.
 
-        It knows that K_a others are malicious, but not which: a mixture over the ways to choose them.
+        It knows that K_a others are malicious, but not which: a mixture over the ways to choose them. The total
+        precision is the same in each, and so are the normalising factors.
         """
         ways = np.array([[j in chosen for j in range(self.K - 1)] for chosen in self._choices()])
         precision = 1 / (self.r + np.where(ways, self.tau_a, self.tau) ** 2)  # [ways, K - 1]
-        total = precision.sum(1)
+        total = float(precision[0].sum())
         own, others = estimates[:, :1], estimates[:, 1:]
         theta = others @ precision.T / total  # [trials, ways]
         scatter = others**2 @ precision.T - total * theta**2
         width = 1 / total + self.tau**2 + self.r  # the variance of the own estimate around theta
-        fit = np.log(precision).sum(1) - np.log(total) - np.log(width) - scatter - (own - theta) ** 2 / width
-        weight = np.exp((fit - fit.max(1, keepdims=True)) / 2)
+        fit = scatter + (own - theta) ** 2 / width
+        weight = np.exp((fit.min(1, keepdims=True) - fit) / 2)
         mean = own + self.r / width * (theta - own)
         found: Array = (weight * mean).sum(1) / weight.sum(1)
         return found
