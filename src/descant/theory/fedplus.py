@@ -32,9 +32,9 @@ def envelope_gradient(A: Tensor, h: Tensor, sigma: float, z: Tensor) -> Tensor:
 
     It is sigma (z - prox_{f_k/sigma}(z)).
     """
-    A = quadratics._full(A, h)
+    A = quadratics.full(A, h)
     eye = torch.eye(h.shape[1], dtype=h.dtype)
-    nearest = torch.linalg.solve(A + sigma * eye, quadratics._times(A, h) + sigma * z)
+    nearest = torch.linalg.solve(A + sigma * eye, quadratics.times(A, h) + sigma * z)
     gradient: Tensor = sigma * (z - nearest)
     return gradient
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from descant.theory.flame import OneRound
 from descant.theory.montecarlo import mix
-from descant.theory.quadratics import _full, _times
+from descant.theory.quadratics import full, times
 from descant.theory.regression import FederatedRegression
 
 
@@ -35,9 +35,9 @@ def expected_loss_variance(square: float, N: int, b: float, lam: float) -> float
 
 def flame_135(A: Tensor, h: Tensor, lam: float) -> Tensor:
     """FLAME, the w* of (135)."""
-    A, eye = _full(A, h), torch.eye(h.shape[1], dtype=h.dtype)
+    A, eye = full(A, h), torch.eye(h.shape[1], dtype=h.dtype)
     inverse = torch.linalg.inv(A + lam * eye)
-    w: Tensor = torch.linalg.solve(eye - lam * inverse.mean(0), lam * _times(inverse, _times(A, h)).mean(0))
+    w: Tensor = torch.linalg.solve(eye - lam * inverse.mean(0), lam * times(inverse, times(A, h)).mean(0))
     return w
 
 
