@@ -10,11 +10,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from descant.aggregators import AGGREGATORS, Aggregator
 from descant.codecs import CODECS
-from descant.coupling import PROJECTIONS, Projection
+from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import DATASETS
 from descant.errors import SettingError, unknown
 from descant.methods import METHODS, Method
@@ -27,28 +27,38 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "aggregators": AGGREGATORS,
     "codecs": CODECS,
     "projections": PROJECTIONS,
+    "penalties": PENALTIES,
     "datasets": DATASETS,
     "models": MODELS,
 }
-_NESTED: dict[type, str] = {Method: "methods", Projection: "projections", Aggregator: "aggregators"}
+_NESTED: dict[type, str] = {
+    Method: "methods",
+    Projection: "projections",
+    Penalty: "penalties",
+    Aggregator: "aggregators",
+}
 
 
 def build(kind: str, spec: Spec, *leading: Any) -> Any:
     """The object that a spec names; `leading` arguments come before its settings (a model's data)."""
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    singular = kind.removesuffix("s")
+    singular = _singular(kind)
     name = settings.pop("name", None)
     if not isinstance(name, str):
         raise SettingError(f"a {singular} needs a name, as in {{name: {next(iter(CATALOG[kind]))}}}; got {spec!r}")
-    make = _find(kind, name)
+    return _make(_find(kind, name), name, f"{singular} '{name}'", settings, *leading)
+
+
+def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str, Any], *leading: Any) -> Any:
+    """What `make` makes of settings, once they are known to be right."""
     known = _settable(make, skip=len(leading))
     for field in settings:
         if field not in known:
-            raise unknown(f"setting of {singular} '{name}'", field, known)
-    values = {field: _value(f"{name}.{field}", known[field], value) for field, value in settings.items()}
+            raise unknown(f"setting of {what}", field, known)
+    values = {field: _value(f"{where}.{field}", known[field], value) for field, value in settings.items()}
     missing = [p.name for p in _parameters(make)[len(leading) :] if p.default is p.empty and p.name not in values]
     if missing:
-        raise SettingError(f"{singular} '{name}' needs a value for {', '.join(missing)}")
+        raise SettingError(f"{what} needs a value for {', '.join(missing)}")
     return make(*leading, **values)
 
 
@@ -59,8 +69,19 @@ def describe(thing: object) -> dict[str, Any]:
     if not any(known is cls for catalog in CATALOG.values() for known in catalog.values()):
         name = f"{cls.__module__}:{cls.__qualname__}"
     assert is_dataclass(thing)
-    values = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    return {"name": name} | {k: describe(v) if isinstance(v, tuple(_NESTED)) else v for k, v in values.items()}
+    return {"name": name} | _fields(thing)
+
+
+def _fields(thing: Any) -> dict[str, Any]:
+    return {field.name: _described(getattr(thing, field.name)) for field in fields(thing) if field.init}
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, tuple(_NESTED)):
+        return describe(value)
+    if isinstance(value, tuple):
+        return tuple(map(_described, value))
+    return _fields(value) if is_dataclass(value) else value
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
@@ -106,7 +127,7 @@ def _shown(default: Any) -> Any:
 def _find(kind: str, name: str) -> Callable[..., Any]:
     if ":" not in name:
         if name not in CATALOG[kind]:
-            raise unknown(kind.removesuffix("s"), name, CATALOG[kind])
+            raise unknown(_singular(kind), name, CATALOG[kind])
         return CATALOG[kind][name]
     module, _, attribute = name.partition(":")
     try:
@@ -114,6 +135,10 @@ def _find(kind: str, name: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise SettingError(f"'{name}' cannot be imported: {error}") from error
     return found
+
+
+def _singular(kind: str) -> str:
+    return f"{kind.removesuffix('ies')}y" if kind.endswith("ies") else kind.removesuffix("s")
 
 
 def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -133,6 +158,10 @@ def _value(where: str, kind: Any, value: Any) -> Any:
 
     if isinstance(kind, type) and kind in _NESTED:
         return build(_NESTED[kind], value)
+    if get_origin(kind) is tuple and is_dataclass(each := get_args(kind)[0]) and isinstance(value, list | tuple):
+        return tuple(_value(f"{where}[{i}]", each, one) for i, one in enumerate(value))
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        return _make(kind, where, where, value)  # type: ignore[arg-type]
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

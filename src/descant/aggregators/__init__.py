@@ -1,8 +1,9 @@
 """How the server combines the messages of a round."""
 
-from descant.aggregators.base import Aggregator
+from descant.aggregators.base import Aggregator, Record, unheard
 from descant.aggregators.mean import Mean
+from descant.aggregators.medians import CoordinateMedian, GeometricMedian
 
-AGGREGATORS: dict[str, type[Aggregator]] = {a.name: a for a in (Mean,)}
+AGGREGATORS: dict[str, type[Aggregator]] = {a.name: a for a in (Mean, CoordinateMedian, GeometricMedian)}
 
-__all__ = ["AGGREGATORS", "Aggregator", "Mean"]
+__all__ = ["AGGREGATORS", "Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "Record", "unheard"]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from descant.aggregators.base import Aggregator
+from descant.aggregators.base import Aggregator, Record, unheard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,9 @@ class Mean(Aggregator):
 
     name: ClassVar[str] = "mean"
 
-    def __call__(self, leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> dict[str, Tensor]:
+    def __call__(
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+    ) -> dict[str, Tensor]:
         return {name: self._mean(leaf, weights) for name, leaf in leaves.items()}
 
     def _mean(self, leaf: Tensor, weights: Tensor | None) -> Tensor:

@@ -40,6 +40,7 @@ class Kind(StrEnum):
     AGGREGATORS = "aggregators"
     CODECS = "codecs"
     PROJECTIONS = "projections"
+    PENALTIES = "penalties"
     DATASETS = "datasets"
     PARTITIONS = "partitions"
     MODELS = "models"

@@ -162,7 +162,7 @@ class Simulation:
         if refused and not received:
             return Collapse(self.round, f"none of the {refused} messages was finite")
         if received:
-            server.receive(messages)
+            self.ledger.report(server.receive(messages))
         if (leaf := not_finite(server.state)) is not None:
             return Collapse(self.round, f"the server's '{leaf}' is not finite")
         return self.ledger.close(self.round, len(cohort), received, lost, refused)

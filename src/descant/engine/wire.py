@@ -36,24 +36,33 @@ class Server:
             return leaves
         return leaves | {STATISTICS: buffers.get("shared", buffers.get("personal", self.statistics))}
 
-    def receive(self, messages: Messages) -> None:
-        """One step of the method's server. The aggregator that combines its leaves combines the statistics too."""
+    def receive(self, messages: Messages) -> dict[str, Tensor]:
+        """One step of the method's server; return the figures that it and the aggregator report.
+
+        The aggregator that combines the method's leaves combines the statistics too.
+        """
         leaves = dict(messages)
         statistics = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
+
+        received = Messages(leaves, messages.clients, messages.layout)
 
         def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
             if statistics and len(next(iter(leaves.values()))) != len(messages.clients):
                 # Rows that the server holds of all clients: who is chosen among them is not one of the senders.
-                self.statistics = self.aggregator(statistics)[STATISTICS]
-                return self.aggregator(leaves, weights)
-            combined = self.aggregator({**leaves, **statistics}, weights)
+                self.statistics = self.aggregator(statistics, record=received.record)[STATISTICS]
+                return self.aggregator(leaves, weights, received.record)
+            combined = self.aggregator({**leaves, **statistics}, weights, received.record)
             if statistics:
                 self.statistics = combined.pop(STATISTICS)
             return combined
 
-        state = self.method.server(self.state, Messages(leaves, messages.clients, messages.layout), aggregate)
+        before = self.statistics
+        state = self.method.server(self.state, received, aggregate)
+        if statistics and self.statistics is before:  # the method combined its leaves by itself
+            aggregate({})
         # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
         self.state = {name: leaf.contiguous() for name, leaf in state.items()}
+        return received.figures
 
 
 def seen_by(who: Tensor, down: Mapping[str, Tensor | PerClient]) -> Tree:

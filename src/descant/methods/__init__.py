@@ -15,6 +15,7 @@ from descant.methods.descent import Descent
 from descant.methods.ditto import Ditto
 from descant.methods.fedadmm import FedADMM
 from descant.methods.fedavg import FedAvg, FedProx
+from descant.methods.fedplus import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
 from descant.methods.flame import FLAME
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
@@ -23,7 +24,11 @@ from descant.methods.pfedme import PFedMe
 from descant.task import Layout
 
 METHODS: dict[str, type[Method]] = {
-    m.name: m for m in (FedAvg, FedProx, FedADMM, Local, Ditto, PFedMe, LpProj, FLAME, LpProjADMM)
+    m.name: m
+    for m in (
+        *(FedAvg, FedProx, FedADMM, Local),
+        *(Ditto, PFedMe, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
+    )
 }
 
 __all__ = [
@@ -34,6 +39,10 @@ __all__ = [
     "Ditto",
     "FedADMM",
     "FedAvg",
+    "FedAvgPlus",
+    "FedCoMedPlus",
+    "FedGeoMedPlus",
+    "FedPlus",
     "FedProx",
     "Gradient",
     "Layout",

@@ -35,6 +35,7 @@ class Messages(Mapping[str, Tensor]):
 
     def __init__(self, leaves: Mapping[str, Tensor], clients: Tensor, layout: Layout) -> None:
         self.leaves, self.clients, self.layout = dict(leaves), clients, layout
+        self.figures: dict[str, Tensor] = {}
 
     def __getitem__(self, name: str) -> Tensor:
         return self.leaves[name]
@@ -48,6 +49,10 @@ class Messages(Mapping[str, Tensor]):
     def into(self, held: Tensor, name: str) -> Tensor:
         """`held` [N, ...], what the server holds per client, with the senders' rows replaced by the leaf `name`."""
         return held.index_copy(0, self.clients, self.leaves[name])
+
+    def record(self, name: str, value: float) -> None:
+        """Report a figure of this round, found by the server; figures of one name add up."""
+        self.figures[name] = self.figures.get(name, torch.zeros((), dtype=torch.float64)) + value
 
 
 class Aggregate(Protocol):

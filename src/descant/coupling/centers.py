@@ -1,0 +1,83 @@
+"""The centre of points under a penalty: argmin_w sum_k p_k psi_t(w_k - w), eq. (7) of Fed+.
+
+psi_t is the Moreau envelope of the penalty. Here: what all solvers share, and two that serve any penalty; `medians`
+has those of the norms. They compute in float64 whatever the points' own dtype is, and start where outliers cannot
+take them, so that the cost does not grow with an outlier's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Center(NamedTuple):
+    """A centre, and how well it solves its problem."""
+
+    w: Tensor  # [d]
+    residual: float  # the norm of the objective's least subgradient at w, with weights that sum to 1
+    iterations: int
+
+
+class Stop(NamedTuple):
+    """When a solver stops: at a residual of at most `tol`, or after `cap` iterations."""
+
+    tol: float = 1e-10
+    cap: int = 1000
+
+
+def shares(p: Tensor, x: Tensor) -> Tensor:
+    """Weights p [K] as shares that sum to 1."""
+    p = p.to(x)
+    return p / p.sum()
+
+
+def mean(x: Tensor, p: Tensor) -> Center:
+    """The centre of x [K, d] under a squared norm, with weights p [K]."""
+    x = x.double()
+    p = shares(p, x)
+    w = p @ x
+    return Center(w, float(torch.linalg.vector_norm(p @ (x - w))), 0)
+
+
+def median_interval(x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """All medians of x [K, d] with weights p [K], coordinate by coordinate: the ends [d] of an interval."""
+    values, order = x.sort(0)  # NaN last
+    mass, half = p.double()[order].cumsum(0), p.double().sum() / 2
+    low, high = (values.gather(0, below.sum(0, keepdim=True))[0] for below in (mass < half, mass <= half))
+    broken = x.isnan().any(0)  # which must not pass for a large number
+    return torch.where(broken, torch.nan, low), torch.where(broken, torch.nan, high)
+
+
+def accelerated(x: Tensor, p: Tensor, shrink: Callable[[Tensor], Tensor], t: float, stop: Stop) -> Center:
+    """The centre of x [K, d] under the envelope psi_t of any convex psi, given shrink(c) = prox_{t psi}(c).
+
+    A gradient step of length t is iteration (13) of Fed+, w <- sum_k p_k (w_k - prox(w_k - w)). Here it has
+    Nesterov's momentum, restarted when it points uphill (O'Donoghue and Candes, 2015), and begins at the mean or at
+    the median, whichever is nearer to solving the problem.
+    """
+    x = x.double()
+    p = shares(p, x)
+
+    def move(w: Tensor) -> Tensor:  # by one iteration of (13)
+        c = x - w
+        return p @ (c - shrink(c))
+
+    low, high = median_interval(x, p)
+    starts = [p @ x, (low + high) / 2]
+    y = w = min(starts, key=lambda start: float(torch.linalg.vector_norm(move(start))))
+    momentum, iterations = 1.0, 0
+    while True:
+        step = move(y)
+        residual = float(torch.linalg.vector_norm(step)) / t
+        if not residual > stop.tol or iterations == stop.cap:
+            return Center(y, residual, iterations)
+        last, w = w, y + step
+        if float(step @ (w - last)) < 0:
+            momentum = 1.0
+        after = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        y = w + (momentum - 1) / after * (w - last)
+        momentum, iterations = after, iterations + 1
