@@ -1,13 +1,19 @@
-"""The catalogue: what `descant list` and the documentation say of everything that can be named."""
+"""The catalogue: names with settings become objects and back, and all that can be named is listed."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from descant.catalog import build, entries
-from descant.methods import METHODS, Ditto, FedAvg, LpProj, Method
+from descant.catalog import CATALOG, build, describe, entries
+from descant.coupling import L1Norm, L2Norm, Layer, Squared
+from descant.errors import SettingError
+from descant.methods import METHODS, Ditto, FedAvg, FedAvgPlus, FedPlus, LpProj, Method
+
+HYBRID = {"layer": "2", "penalty": "l1", "delta": 0.5}
 
 
 def test_a_default_that_is_itself_a_part_is_listed_by_a_name_that_builds_it() -> None:
@@ -31,3 +37,49 @@ def test_no_default_is_a_word_that_settings_could_not_hold() -> None:
         (entry,) = (entry for entry in entries("methods") if entry["name"] == name)
         given = {f["name"]: f["default"] for f in entry["fields"] if not f["required"]}
         assert build("methods", {"name": name} | given) == build("methods", name)
+
+
+def test_layers_and_penalties_are_built_from_their_names() -> None:
+    built = build(
+        "methods", {"name": "fed+", "penalty": "l2", "layers": [HYBRID, {"layer": "0", "penalty": "squared"}]}
+    )
+    assert built == FedPlus(penalty=L2Norm(), layers=(Layer("2", L1Norm(), 0.5), Layer("0", Squared(), 0.1)))
+
+
+@pytest.mark.parametrize("method", [kind() for kind in CATALOG["methods"].values()], ids=lambda m: m.name)
+def test_a_method_survives_a_file(method: Method) -> None:
+    assert build("methods", json.loads(json.dumps(describe(method)))) == method
+
+
+def test_a_method_with_layers_survives_a_file() -> None:
+    method = FedAvgPlus(layers=(Layer("2", L1Norm(), 0.5), Layer("0", L2Norm())), kappa=0.9)
+    assert build("methods", json.loads(json.dumps(describe(method)))) == method
+
+
+@pytest.mark.parametrize("aggregator", [kind() for kind in CATALOG["aggregators"].values()], ids=lambda a: a.name)
+def test_an_aggregator_survives_a_file(aggregator: Any) -> None:
+    assert build("aggregators", json.loads(json.dumps(describe(aggregator)))) == aggregator
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"penalty": "l3"}, "there is no penalty called 'l3'. Did you mean 'l2'?"),
+        ({"layers": [HYBRID | {"penalty": "l3"}]}, "there is no penalty called 'l3'. Did you mean 'l2'?"),
+        ({"layers": [HYBRID, {"layer": "0"}]}, "fed+.layers[1] needs a value for penalty"),
+        ({"layers": [{"name": "0"}]}, "there is no setting of fed+.layers[0] called 'name'. Known: "),
+        ({"layers": [HYBRID | {"delta": "much"}]}, "fed+.layers[0].delta = 'much'"),
+        ({"layers": [HYBRID | {"delta": -1}]}, "Layer.delta = -1"),
+        ({"layers": HYBRID}, "fed+.layers = "),
+        ({"layers": ["2"]}, "fed+.layers[0] = '2'"),
+    ],
+)
+def test_a_mistake_is_named(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        build("methods", {"name": "fed+", **spec})
+    assert message in str(caught.value)
+
+
+def test_a_variants_penalty_is_its_own() -> None:
+    with pytest.raises(SettingError, match=r"no setting of method 'fedavg\+' called 'penalty'"):
+        build("methods", {"name": "fedavg+", "penalty": "l1"})

@@ -237,3 +237,60 @@ def test_all_parties_of_a_round_see_one_coin(run: Any, point: Task, points: Fede
     assert [row["rounds"] for row in done.history.rounds] == [N * t for t in range(1, 401)]
     assert len(set(coins)) == 400 and all(0 < coin < 1 for coin in coins)
     assert abs(sum(coins) / 400 - 0.5) <= 4 * (1 / 12 / 400) ** 0.5
+
+
+class Reporting(Toy):
+    """The server reports what it finds: a figure of its own, and one in two parts."""
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        local.record("both", torch.ones(len(local.clients)))
+        return {"v": state["v"]}, state
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        messages.record("senders", len(messages.clients))
+        for part in (1e-17, 0.25):
+            messages.record("both", part)
+        return server
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_a_server_reports_figures_of_the_round(run: Any, point: Task, points: FederatedData, chunk: int) -> None:
+    done = run(Reporting(), task=point, data=points, rounds=3, cohort=3, chunk=chunk)
+    assert [row["senders"] for row in done.history.rounds] == [3.0] * 3
+    assert [row["both"] for row in done.history.rounds] == [3.25] * 3, "added to what the clients report"
+
+
+class OnItsOwn(Toy):
+    """The server combines models by itself, without the run's aggregator."""
+
+    has_shared: ClassVar[bool] = True
+
+    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
+        return {"w": x0}
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        v = local.run(self.step, state["v"], work=FULL, role="personal")
+        return {"v": v}, {"v": v}
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        return {"w": messages["v"].mean(0)}
+
+    def shared(self, server: Tree) -> Tensor:
+        return server["w"]
+
+
+class Asking(OnItsOwn):
+    """The same by the run's aggregator."""
+
+    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+        return {"w": aggregate({"v": messages["v"]})["v"]}
+
+
+def test_running_statistics_are_combined_even_if_the_method_combines_by_itself(run: Any, federation: Any) -> None:
+    torch.manual_seed(0)
+    task = Task(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3)).double())
+    alone, asking = (run(method, task=task, data=federation((6, 3, 9))) for method in (OnItsOwn(), Asking()))
+    close(server(alone)["w"], server(asking)["w"])
+    statistics = alone._simulation.server.statistics
+    close(statistics, asking._simulation.server.statistics)
+    assert float((statistics - task.buffer_start()).abs().max()) > 1e-2

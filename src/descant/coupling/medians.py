@@ -30,7 +30,8 @@ def coordinate_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
     p, x, w = shares(p, x)[:, None], x - middle, torch.zeros_like(middle)  # near w, small numbers: digits are kept
     if t == 0:
         pull, there = (p * x.sign()).sum(0), (p * (x == 0)).sum(0)
-        return Center(middle, float(torch.linalg.vector_norm((pull.abs() - there).clamp(min=0))), 0)
+        least = (pull.abs() - there).clamp(min=0) + middle * 0  # NaN has a sign of 0, but is not solved
+        return Center(middle, float(torch.linalg.vector_norm(least)), 0)
     flat = high - low >= 2 * t  # the derivative is zero from low + t to high - t
     lower, upper, iterations = low - middle - t, high - middle + t, 0
     while True:
