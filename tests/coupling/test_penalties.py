@@ -72,7 +72,8 @@ def test_what_the_prox_takes_away_is_t_times_a_subgradient(psi: Penalty, seed: i
     for size in (1e-3, 1.0, 100.0):
         z = rows(seed + 2, size * scale)
         support = psi.value(theta) + (slope * (z - theta)).sum(-1)
-        assert (psi.value(z) >= support - 1e-10 * (1 + support.abs())).all()
+        rounding = 1e-14 * (scale / t) * (1 + size) * scale  # of (x - theta) / t, times z - theta
+        assert (psi.value(z) >= support - 1e-12 * support.abs() - rounding).all()
 
 
 @EVERY_FINITE

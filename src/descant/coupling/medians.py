@@ -55,10 +55,10 @@ def geometric_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
     halves the least residual so far; and at t = 0 the nearest point may be the median. The start is the
     coordinate-wise median, which a minority of outliers does not move.
     """
-    x = x.double()
-    low, high = median_interval(x, p)
+    points = x.double()
+    low, high = median_interval(points, p)
     start = (low + high) / 2
-    x, p = x - start, shares(p, x)
+    x, p = points - start, shares(p, points)  # near the start, small numbers: digits are kept
     here = best = _look(torch.zeros_like(start), x, p, t)
     iterations = 0
     while best.residual > stop.tol and iterations < stop.cap:
@@ -73,7 +73,9 @@ def geometric_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
                 break  # float64 can do no better
         here, iterations = there, iterations + 1
         best = min(best, here, key=lambda look: look.residual)
-    return Center(start + best.w, best.residual, iterations)
+    nearest = best.distance.argmin()
+    w = points[nearest] if best.distance[nearest] == 0 else start + best.w  # a point is met to the last bit
+    return Center(w, best.residual, iterations)
 
 
 class _Look(NamedTuple):
