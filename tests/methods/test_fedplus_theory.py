@@ -146,8 +146,7 @@ ROUGH, EVEN = quadratics(0.5, 2.0), quadratics(0.97, 1.03)
 
 @VARIANTS
 @COHORT
-@pytest.mark.parametrize(("sigma", "delta"), [(1.0, 0.5), (10.0, 0.1)])
-@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize(("sigma", "delta", "steps"), [(1.0, 0.5, 1), (10.0, 0.1, 3)])
 def test_theorem_1_the_objective_never_rises(
     variant: type[FedPlus], cohort: int, sigma: float, delta: float, steps: int
 ) -> None:
