@@ -35,7 +35,7 @@ def test_list_methods_as_json_says_name_summary_paper_and_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["attacks", "aggregators", "codecs", "projections", "datasets", "partitions", "models"]
+    "kind", ["attacks", "aggregators", "codecs", "projections", "penalties", "datasets", "partitions", "models"]
 )
 def test_every_kind_can_be_listed(kind: str) -> None:
     found = json.loads(descant("list", kind, "--json").stdout)

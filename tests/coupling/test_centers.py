@@ -20,7 +20,7 @@ from descant.errors import SettingError
 
 Array = NDArray[np.float64]
 STOP = Stop(1e-12)
-FEW = 50  # iterations that are enough, however far an outlier lies
+FEW = 30  # iterations that are enough, however far an outlier lies
 
 seeds = st.integers(0, 10_000)
 parties = st.integers(1, 9)

@@ -183,6 +183,8 @@ def test_a_layer_that_the_model_lacks_is_named(data: FederatedData, mlp: Task) -
     method = FedPlus(layers=(Layer("2.weigth", L1Norm()),))
     with pytest.raises(SettingError, match=r"no layer called '2\.weigth'\. Did you mean '2\.weight'"):
         simulate(mlp, data, method, rounds=1)
+    with pytest.raises(SettingError, match="no layer called"):  # before anything is trained
+        method.server_start(mlp.start(), 7, mlp.layout)
 
 
 @pytest.mark.parametrize("method", [FedPlus(), FedGeoMedPlus()], ids=lambda m: m.name)
