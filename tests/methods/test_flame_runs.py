@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import descant as dc
-from descant.aggregators import Aggregator
+from descant.aggregators import Aggregator, Record, unheard
 from descant.engine import Record, RoundRecord
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
 
@@ -108,7 +108,9 @@ class Shortest(Aggregator):
 
     name: ClassVar[str] = "shortest"
 
-    def __call__(self, leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> dict[str, Tensor]:
+    def __call__(
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+    ) -> dict[str, Tensor]:
         chosen = next(iter(leaves.values())).norm(dim=1).argmin()
         return {name: leaf[chosen] for name, leaf in leaves.items()}
 

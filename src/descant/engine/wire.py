@@ -43,11 +43,10 @@ class Server:
         """
         leaves = dict(messages)
         statistics = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
-
         received = Messages(leaves, messages.clients, messages.layout)
 
         def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
-            if statistics and len(next(iter(leaves.values()))) != len(messages.clients):
+            if statistics and any(len(leaf) != len(messages.clients) for leaf in leaves.values()):
                 # Rows that the server holds of all clients: who is chosen among them is not one of the senders.
                 self.statistics = self.aggregator(statistics, record=received.record)[STATISTICS]
                 return self.aggregator(leaves, weights, received.record)
