@@ -10,14 +10,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from descant.aggregators import AGGREGATORS, Aggregator
 from descant.codecs import CODECS
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import DATASETS
 from descant.errors import SettingError, unknown
-from descant.methods import METHODS, Method
+from descant.methods import METHODS, SCHEDULES, ByRound, Method
 from descant.models import MODELS
 
 Spec = str | Mapping[str, Any]
@@ -28,6 +28,7 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "codecs": CODECS,
     "projections": PROJECTIONS,
     "penalties": PENALTIES,
+    "schedules": SCHEDULES,
     "datasets": DATASETS,
     "models": MODELS,
 }
@@ -36,6 +37,7 @@ _NESTED: dict[type, str] = {
     Projection: "projections",
     Penalty: "penalties",
     Aggregator: "aggregators",
+    ByRound: "schedules",
 }
 
 
@@ -162,6 +164,10 @@ def _value(where: str, kind: Any, value: Any) -> Any:
         return tuple(_value(f"{where}[{i}]", each, one) for i, one in enumerate(value))
     if is_dataclass(kind) and isinstance(value, Mapping):
         return _make(kind, where, where, value)  # type: ignore[arg-type]
+    if nested := [k for k in get_args(kind) if k in _NESTED]:  # a plain value, or a spec
+        if isinstance(value, Mapping):
+            return build(_NESTED[nested[0]], value)
+        kind = Union[tuple(k for k in get_args(kind) if k not in nested)]  # noqa: UP007
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

@@ -41,6 +41,7 @@ class Kind(StrEnum):
     CODECS = "codecs"
     PROJECTIONS = "projections"
     PENALTIES = "penalties"
+    SCHEDULES = "schedules"
     DATASETS = "datasets"
     PARTITIONS = "partitions"
     MODELS = "models"

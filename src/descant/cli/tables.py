@@ -52,12 +52,14 @@ def comparison_table(
     rule = "chosen_on_valid" if chosen else "last"
     metric, found = history.metric, rows([(cell.label, run) for cell, run in results], first)
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    selects = any("selected" in run.history.evaluated for _, run in results)
     heads = (
         f"test {metric}",
         "std of clients",
         "worst 10 %",
         "train loss",
         "shared model",
+        *(("the better one",) if selects else ()),
         "up",
         "down",
         "gradients",
@@ -73,6 +75,7 @@ def comparison_table(
             _with_spread(row, f"{model}.test_{metric}.worst_10@{rule}"),
             _with_spread(row, f"{model}.train_loss.mean@{rule}"),
             _with_spread(row, f"shared.test_{metric}.mean@{rule}"),
+            *([_with_spread(row, f"selected.test_{metric}.mean@{rule}")] if selects else []),
             human_bytes(row.mean["bytes_up"]),
             human_bytes(row.mean["bytes_down"]),
             f"{row.mean['gradients_per_client']:.0f}",

@@ -3,9 +3,9 @@
 from descant.coupling.centers import Center, Stop
 from descant.coupling.layers import Layer
 from descant.coupling.penalties import Indicator, L1Norm, L2Norm, Penalty, Squared, Zero
-from descant.coupling.projections import Dense, Identity, Projection, Projector
+from descant.coupling.projections import Dense, Identity, Orthogonal, Projection, Projector
 
-PROJECTIONS: dict[str, type[Projection]] = {p.name: p for p in (Dense, Identity)}
+PROJECTIONS: dict[str, type[Projection]] = {p.name: p for p in (Dense, Orthogonal, Identity)}
 PENALTIES: dict[str, type[Penalty]] = {p.name: p for p in (Squared, L2Norm, L1Norm, Zero, Indicator)}
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "L1Norm",
     "L2Norm",
     "Layer",
+    "Orthogonal",
     "Penalty",
     "Projection",
     "Projector",

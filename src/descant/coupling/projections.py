@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from descant.draws import normal
+from descant.errors import SettingError
 
 
 class Projector(ABC):
@@ -69,6 +70,30 @@ class Dense(Projection):
 
     def build(self, seed: int, m: int, x: Tensor) -> Projector:
         return _gaussian(seed, m, x.shape[-1], x.dtype, x.device)
+
+
+@lru_cache(maxsize=4)
+def _orthonormal(seed: int, m: int, d: int, dtype: torch.dtype, device: torch.device) -> _Matrix:
+    # On the CPU in float64, wherever the models are, so that all parties have the same P.
+    P = _gaussian(seed, m, d, torch.float64, torch.device("cpu")).P
+    Q, R = torch.linalg.qr(P.T)
+    signs = torch.where(R.diagonal() < 0, -1.0, 1.0)  # with a positive diagonal it is Gram-Schmidt, and unique
+    return _Matrix((Q * signs).T.to(device, dtype).contiguous())
+
+
+@dataclass(frozen=True)
+class Orthogonal(Projection):
+    """The rows of `dense` made orthonormal, one after the other (lp-proj, Appendix C.7.4): P P' = I."""
+
+    name: ClassVar[str] = "orthogonal"
+
+    def dim(self, m: int, d: int) -> int:
+        if m > d:
+            raise SettingError(f"dim = {m}: an orthogonal projection of {d} parameters has at most {d} rows")
+        return m
+
+    def build(self, seed: int, m: int, x: Tensor) -> Projector:
+        return _orthonormal(seed, self.dim(m, x.shape[-1]), x.shape[-1], x.dtype, x.device)
 
 
 class _Same(Projector):

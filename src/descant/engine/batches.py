@@ -88,10 +88,12 @@ class Schedule:
     ) -> None:
         self.rows, self.work, self.address, self.keyed, self.few_shapes = rows, work, address, keyed, few_shapes
         self.first, self.sizes = rows.first, rows.sizes  # [K]
-        self.batch = int(self.sizes.max()) if work.batch is None else work.batch
+        batch = work.batch_in(max(1, address[-1]))
+        self.full = batch is None
+        self.batch = int(self.sizes.max()) if batch is None else batch
         self.used = self.sizes  # examples in an epoch
         self.per_epoch = -torch.div(-self.sizes, self.batch, rounding_mode="floor")  # minibatches in an epoch
-        if drop_last and work.batch is not None:
+        if drop_last and not self.full:
             self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
             self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
         asked = work.steps if work.steps is not None else work.epochs or 1
@@ -111,7 +113,7 @@ class Schedule:
 
     def at(self, step: int) -> Draw | Batch:
         """The same, not yet collected where it changes from step to step."""
-        if self.work.batch is None:
+        if self.full:
             if self._full is None:
                 rounded = min(1 << (self.batch - 1).bit_length(), self.rows.part.largest)
                 self._full = self.rows.all(self.first, rounded if self.few_shapes else self.batch)

@@ -29,7 +29,7 @@ class Evaluated:
     """One model of every client after a round: loss and metric [N] on each part that was asked for."""
 
     round: int  # 0 is before training
-    model: str  # "personal" or "shared"
+    model: str  # "personal", "shared" or "selected"
     loss: dict[str, Tensor]
     metric: dict[str, Tensor]
 

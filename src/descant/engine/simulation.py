@@ -16,7 +16,7 @@ from descant.data import FederatedData
 from descant.draws import seed_of, uniform
 from descant.engine.batches import Rows
 from descant.engine.cohort import Sampling, sample, sample_uniform
-from descant.engine.evaluation import Evaluation
+from descant.engine.evaluation import Evaluation, select
 from descant.engine.ledger import Ledger
 from descant.engine.measure import measure
 from descant.engine.records import Account, Collapse, Evaluated, RoundRecord, Snapshot
@@ -148,12 +148,15 @@ class Simulation:
                 name = self.data.clients[int(who[~rows_finite(new[leaf])][0])]
                 return Collapse(self.round, f"the state '{leaf}' of client '{name}' is not finite")
             self._close(who, new, local)
-            self.ledger.add("bytes_down", who, size_of_one(plan.codec, seen))
+            hears = method.hears(state, self.round)
+            self.ledger.add("bytes_down", who if hears is None else who[hears], size_of_one(plan.codec, seen))
+            if silent or not message:
+                continue
             sends = torch.isin(who, cohort)
             if method.drops_stragglers:
                 lost += int((sends & (local.share < 1)).sum())
                 sends &= local.share == 1
-            if message and not silent and sends.any():
+            if sends.any():
                 message = server.message(message, local.buffers)
                 inbox.put({name: leaf[sends] for name, leaf in message.items()}, who[sends])
                 self.ledger.add("bytes_up", who[sends], size_of_one(plan.codec, message))
@@ -163,7 +166,7 @@ class Simulation:
             return Collapse(self.round, f"none of the {refused} messages was finite")
         if received:
             self.ledger.report(server.receive(messages))
-        if (leaf := not_finite(server.state)) is not None:
+        if (leaf := not_finite({n: s for n, s in server.state.items() if n not in method.unbounded})) is not None:
             return Collapse(self.round, f"the server's '{leaf}' is not finite")
         return self.ledger.close(self.round, len(cohort), received, lost, refused)
 
@@ -171,8 +174,9 @@ class Simulation:
         """Loss and metric of every client's models, on each part."""
         wanted = self.plan.evaluation
         yield self.ledger.account(self.round)
+        evaluated: dict[str, Evaluated] = {}
         for model in wanted.models:
-            if model == "shared" and not self.method.has_shared:
+            if model == "selected" or (model == "shared" and not self.method.has_shared):
                 continue
             if model == "shared" and not self.method.personalizes and "personal" in wanted.models:
                 continue  # it is what clients deploy
@@ -188,7 +192,10 @@ class Simulation:
                     blocks.append(measure(self.execution, x, buffers, Rows(self.data.part(part), who)))
             loss = {part: torch.cat([block[0] for block in blocks]) for part, blocks in found.items()}
             metric = {part: torch.cat([block[1] for block in blocks]) for part, blocks in found.items()}
-            yield Evaluated(self.round, model, loss, metric)
+            evaluated[model] = Evaluated(self.round, model, loss, metric)
+            yield evaluated[model]
+        if "selected" in wanted.models and len(evaluated) == 2:
+            yield select(evaluated["personal"], evaluated["shared"], self.task.metric.higher_is_better)
 
     def _first_state(self, who: Tensor) -> Tree:
         x = self.x0.expand(len(who), -1)

@@ -74,7 +74,7 @@ def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *,
     largest, shape = data.train.largest, prod(data.input_shape)
     most = min(_MOST, _MEMORY // (8 * task.dim + 2 * largest * shape))
     if work is not None and data.train.inputs.device.type == "cpu":
-        examples = min(work.batch or largest, largest)
+        examples = min(work.batch_in(1) or largest, largest)
         most = min(most, max(least, _CACHE // (4 * task.dim + examples * shape)))
     groups = -(-clients // max(1, most))
     return -(-clients // groups)

@@ -21,20 +21,25 @@ from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.lpproj_admm import LpProjADMM
 from descant.methods.pfedme import PFedMe
+from descant.methods.rsa import RSA
+from descant.methods.schedules import SCHEDULES, ByRound, PowerLaw, Stages
 from descant.task import Layout
 
 METHODS: dict[str, type[Method]] = {
     m.name: m
     for m in (
         *(FedAvg, FedProx, FedADMM, Local),
-        *(Ditto, PFedMe, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
+        *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
     )
 }
 
 __all__ = [
     "FLAME",
     "METHODS",
+    "RSA",
+    "SCHEDULES",
     "Aggregate",
+    "ByRound",
     "Descent",
     "Ditto",
     "FedADMM",
@@ -54,6 +59,8 @@ __all__ = [
     "Method",
     "PFedMe",
     "PerClient",
+    "PowerLaw",
+    "Stages",
     "Tree",
     "Until",
     "Work",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from descant.errors import NoSharedModelError
+from descant.methods.schedules import ByRound
 from descant.task import Batch, Layout, Objective
 
 Tree = dict[str, Tensor]
@@ -86,13 +88,20 @@ Step = Callable[..., Any]  # step(x, grad, *rows) -> x, or Until(x, met); pure, 
 class Work:
     """How much local work: `steps`, or `epochs` over the local data, on minibatches of `batch` examples.
 
-    `batch=None` takes all local data at each step; `hold` keeps the first minibatch for all steps.
+    `batch=None` takes all local data at each step; one that depends on the round is rounded up. `hold` keeps the
+    first minibatch for all steps.
     """
 
     steps: int | None = None
     epochs: int | None = None
-    batch: int | None = None
+    batch: int | ByRound | None = None
     hold: bool = False
+
+    def batch_in(self, round: int) -> int | None:
+        """The size of a minibatch in a round."""
+        if isinstance(self.batch, ByRound):  # without the last digits, lest 3.0000000000000004 becomes 4
+            return max(1, ceil(float(f"{self.batch.at(round):.12g}")))
+        return self.batch
 
 
 class LocalView(Protocol):
@@ -104,6 +113,7 @@ class LocalView(Protocol):
     seed: int  # of the run, for what all parties derive alike (a projection)
     coin: float  # in (0, 1), the same for all parties of this round
     layout: Layout  # name -> slice of d
+    buffers: dict[str, Tensor]  # model -> its running statistics [K, b]; b is 0 where a model keeps none
 
     def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
         """Apply `step` as often as each client's work asks.
@@ -177,6 +187,11 @@ class Method(ABC):
         """Whether the message of a client that did not finish its work is lost."""
         return False
 
+    @property
+    def unbounded(self) -> tuple[str, ...]:
+        """The leaves of the server's state that may overflow; in any other that is a collapse."""
+        return ()
+
     def cohort_weights(self, server: Tree) -> Tensor | None:
         """Weights [N] to sample the cohort by, where the method chooses it itself (AFL)."""
         return None
@@ -185,10 +200,17 @@ class Method(ABC):
         """Whether nothing travels in this round, up or down (L2SGD)."""
         return False
 
+    def hears(self, state: Tree, round: int) -> Tensor | None:
+        """Which clients [K] a round's broadcast travels to, where some hold it already; None for all of them."""
+        return None
+
 
 def signed_power(c: Tensor, q: float) -> Tensor:
-    """sign(c) |c|^q, the derivative of |c|^(q+1) / (q+1); at q = 0 the subgradient with sign(0) = 0."""
-    return c.sign() if q == 0 else c.sign() * c.abs().pow(q)
+    """sign(c) |c|^q, the derivative of |c|^(q+1) / (q+1); at q = 0 the subgradient with sign(0) = 0.
+
+    What is not a number stays so: to torch, sign(NaN) is 0.
+    """
+    return torch.where(c.isnan(), c, c.sign()) if q == 0 else c.sign() * c.abs().pow(q)
 
 
 def clip_norm(g: Tensor, norm: float) -> Tensor:

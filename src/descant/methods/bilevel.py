@@ -13,6 +13,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree, Until, Work
 from descant.methods.descent import Descent
+from descant.methods.schedules import ByRound, in_round
 
 Slope = Callable[[Tensor, Gradient, Tensor], Tensor]  # (x [K, d], grad, w) -> the gradient of the lower level
 
@@ -32,25 +33,28 @@ class Bilevel(Descent):
     By default the lower level is descended for 20 steps, each on a fresh minibatch, as the authors' codes do. With
     `nu`, as the papers write it, one minibatch is held and descended until the squared norm of the gradient is at
     most nu, or for `cap` steps; how many clients were capped is reported (at p = 1 a subgradient never vanishes).
+
+    `eta`, `nu` and `batch` may depend on the round, as in Theorems 14 and 15 of lp-proj.
     """
 
     default_work: ClassVar[Work] = Work(steps=20)
 
     lam: float = 1.0
-    eta: float = 0.05
+    eta: float | ByRound = 0.05
     R: int = 1
     beta: float = 1.0
     weighted: bool = False
-    nu: float | None = None
+    nu: float | ByRound | None = None
     cap: int = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, "lam", self.lam >= 0, "zero or more")
-        require(self, "eta", self.eta > 0, "a positive number")
+        require(self, "eta", isinstance(self.eta, ByRound) or self.eta > 0, "a positive number")
         require(self, "R", self.R >= 1, "a positive number")
         require(self, "beta", self.beta > 0, "a positive number")
-        require(self, "nu", self.nu is None or self.nu > 0, "a positive number, or nothing")
+        positive = self.nu is None or isinstance(self.nu, ByRound) or self.nu > 0
+        require(self, "nu", positive, "a positive number, or nothing")
         require(self, "cap", self.cap >= 1, "a positive number")
         require(self, "nu", self.nu is None or self.steps is self.epochs is None, "nothing where steps are given")
 
@@ -75,12 +79,12 @@ class Bilevel(Descent):
         if self.nu is None:
             return local.run(partial(self._descend, slope), x, w, work=self.work, role=role)
         work = Work(steps=self.cap, batch=self.batch, hold=True)
-        return local.run(partial(self._descend_to_nu, slope), x, w, work=work, role=role)
+        nu = x.new_full((len(x),), in_round(self.nu, local.round))
+        return local.run(partial(self._descend_to_nu, slope), x, w, nu, work=work, role=role)
 
     def _descend(self, slope: Slope, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
         return x - self.lr * slope(x, grad, w)
 
-    def _descend_to_nu(self, slope: Slope, x: Tensor, grad: Gradient, w: Tensor) -> Until:
+    def _descend_to_nu(self, slope: Slope, x: Tensor, grad: Gradient, w: Tensor, nu: Tensor) -> Until:
         g = slope(x, grad, w)
-        assert self.nu is not None
-        return Until(x - self.lr * g, met=g.square().sum(-1) <= self.nu)
+        return Until(x - self.lr * g, met=g.square().sum(-1) <= nu)

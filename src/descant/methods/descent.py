@@ -9,6 +9,7 @@ from torch import Tensor
 
 from descant.errors import SettingError, require
 from descant.methods.base import Gradient, Method, Work, clip_norm
+from descant.methods.schedules import ByRound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +17,8 @@ class Descent(Method):
     """The fields of local gradient descent.
 
     `lr` is the learning rate. The work of a round is `steps`, or `epochs` over the local data, on minibatches of
-    `batch` examples (None: all local data). `clip` bounds the L2 norm of the loss's gradient and `weight_decay`
-    adds its multiple of x; both come before the pull towards a reference.
+    `batch` examples (None: all local data; the size may depend on the round). `clip` bounds the L2 norm of the
+    loss's gradient and `weight_decay` adds its multiple of x; both come before the pull towards a reference.
     """
 
     default_work: ClassVar[Work] = Work(epochs=1)
@@ -25,7 +26,7 @@ class Descent(Method):
     lr: float = 0.1
     steps: int | None = None
     epochs: int | None = None
-    batch: int | None = 64
+    batch: int | ByRound | None = 64
     clip: float | None = None
     weight_decay: float = 0.0
 
@@ -35,7 +36,8 @@ class Descent(Method):
             raise SettingError(f"{type(self).__name__} has both steps and epochs: give one of them")
         for field in ("steps", "epochs", "batch"):
             value = getattr(self, field)
-            require(self, field, value is None or value >= 1, "a positive number, or nothing")
+            allowed = value is None or isinstance(value, ByRound) or value >= 1
+            require(self, field, allowed, "a positive number, or nothing")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number, or nothing")
         require(self, "weight_decay", self.weight_decay >= 0, "zero or more")
 

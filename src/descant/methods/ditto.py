@@ -2,78 +2,129 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from descant.errors import require
-from descant.methods.base import Aggregate, Gradient, LocalView, Messages, Method, PerClient, Tree, Work
-from descant.methods.descent import Descent
-from descant.methods.fedavg import FedAvg
-from descant.task import Layout
+from descant.methods.base import Gradient, LocalView, Method, Tree, Work
+from descant.methods.candidates import choose, pick
+from descant.methods.over import OverSolver
+
+_OWN = ("v", "choice", "heard", "begun")  # leaves of a client's state that are not the solver's
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ditto(Descent):
+class Ditto(OverSolver):
     """Ditto (Li et al., 2021), Algorithm 1: min_v f_k(v) + lam/2 ||v - w*||^2, with w* from any global solver.
 
-    Sends what the solver sends; v never leaves the client. lam = 0 is local training.
+    Sends what the solver sends; v never leaves the client. lam = 0 is local training. In a round in which the
+    solver is silent, v is tied to the model that the client heard last.
+
+    v and w are trained jointly. With `after`, w* comes first (the fine-tuning of section 3.2): so many rounds are
+    the solver's alone, and in those that follow v is trained from w*, which a client hears when it first takes part
+    in them; nothing else travels then. Until a client has begun, it deploys w.
+
+    Several rising `lam` are candidates (section 4): a model is trained for each, and after its round a client
+    chooses the one with the lowest loss on its validation data, or the middle one if those are fewer than 4
+    examples. (Under a strong attack they are 0.05, 0.1, 0.2 and otherwise 0.1, 1, 2; with 4 and 5 examples, which
+    the paper leaves open, a client chooses.) A run reports how many chose each.
     """
 
     name: ClassVar[str] = "ditto"
     paper: ClassVar[str] = "Li et al. 2021, Ditto: Fair and Robust Federated Learning Through Personalization"
-    trains: ClassVar[tuple[str, ...]] = ("shared", "personal")
-    has_shared: ClassVar[bool] = True
-    personalizes: ClassVar[bool] = True
     default_work: ClassVar[Work] = Work(steps=20)
+    least: ClassVar[int] = 4  # validation examples to choose on
 
-    lam: float = 1.0
+    lam: float | tuple[float, ...] = 1.0
     lr: float = 0.05
-    solver: Method = field(default_factory=FedAvg)
+    after: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "lam", self.lam >= 0, "zero or more")
-        solves = self.solver.has_shared and self.solver.trains == ("shared",)
-        require(self, "solver", solves, "a method that trains a shared model, and no personal one")
+        rising = len(self.lams) > 0 and all(a < b for a, b in pairwise(self.lams))
+        require(self, "lam", rising, "a number, or several that rise")
+        require(self, "lam", all(lam >= 0 for lam in self.lams), "zero or more")
+        require(self, "after", self.after is None or self.after >= 1, "a positive number of rounds, or nothing")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return self.solver.server_start(x0, clients, layout)
+    @property
+    def lams(self) -> tuple[float, ...]:
+        return self.lam if isinstance(self.lam, tuple) else (self.lam,)
+
+    @property
+    def middle(self) -> int:
+        return (len(self.lams) - 1) // 2
 
     def client_start(self, x: Tensor) -> Tree:
-        return self.solver.client_start(x) | {"v": x}
-
-    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
-        return self.solver.broadcast(server)
+        own = {"v": x}
+        if isinstance(self.lam, tuple):
+            first = torch.full_like(x[:, 0], self.middle, dtype=torch.int64)
+            own = {"v": x[:, None].expand(-1, len(self.lam), -1), "choice": first}
+        if self.after is not None or type(self.solver).silent is not Method.silent:
+            own["heard"] = x  # the last w, for rounds in which none travels
+        if self.after is not None:
+            own["begun"] = torch.zeros_like(x[:, 0], dtype=torch.bool)
+        return self.solver.client_start(x) | own
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
-        message, solved = self.solver.client(down, {k: s for k, s in state.items() if k != "v"}, local)
-        v = local.run(self.step, state["v"], down["w"], work=self.work, role="personal")
-        return message, solved | {"v": v}
+        own, solved, message = {k: state[k] for k in _OWN if k in state}, self.solvers(state), Tree()
+        if not self.tunes(local.round):
+            message, solved = self.solver.client(down, solved, local)
+        if self.after is None or self.tunes(local.round):
+            own = self.personalize(down, own, local)
+        return message, solved | own
 
-    def step(self, v: Tensor, grad: Gradient, w: Tensor) -> Tensor:  # line 6
-        return v - self.lr * (self.slope(v, grad) + self.lam * (v - w))
+    def personalize(self, down: Tree, own: Tree, local: LocalView) -> Tree:
+        """Line 6 for every candidate, towards the w that the client has heard."""
+        w = down["w"] if "w" in down else own["heard"]  # [K, d]
+        v = own["v"].reshape(len(w), len(self.lams), -1)  # [K, C, d]
+        if "begun" in own:
+            begins = ~own["begun"]
+            self.inherit(begins, local)
+            w = torch.where(begins[:, None], w, own["heard"])
+            v = torch.where(begins[:, None, None], w[:, None], v)
+        one = len(self.lams) == 1 or not local.buffers["personal"].shape[1]
+        require(self, "lam", one, "one number for a model with running statistics (BatchNorm)")
+        steps = [  # all candidates see the same minibatches
+            local.run(self.step, v[:, c], w, w.new_full((len(w), 1), lam), work=self.work, role="personal")
+            for c, lam in enumerate(self.lams)
+        ]
+        v = torch.stack(steps, 1)
+        new = {"v": v.reshape(own["v"].shape), "heard": w, "begun": torch.ones_like(local.n, dtype=torch.bool)}
+        if "choice" in own:
+            new["choice"] = choose(v, local, least=self.least, otherwise=self.middle)
+            for c, lam in enumerate(self.lams):
+                local.record(f"lam={lam:g}", new["choice"] == c)
+        return {name: new[name] for name in own}
 
-    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
-        return self.solver.server(server, messages, aggregate)
+    def step(self, v: Tensor, grad: Gradient, w: Tensor, lam: Tensor) -> Tensor:
+        return v - self.lr * (self.slope(v, grad) + lam * (v - w))
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
-        return state["v"]
+        v = pick(state["v"], state["choice"]) if "choice" in state else state["v"]
+        if "begun" not in state:
+            return v
+        self.inherit(~state["begun"], local)
+        return torch.where(state["begun"][:, None], v, down["w"])
 
-    def shared(self, server: Tree) -> Tensor:
-        return self.solver.shared(server)
+    def tunes(self, round: int) -> bool:
+        """Whether a round is one of fine-tuning."""
+        return self.after is not None and round > self.after
 
-    @property
-    def held(self) -> tuple[str, ...]:
-        return self.solver.held
+    def solvers(self, state: Tree) -> Tree:
+        """The solver's part of a client's state."""
+        return {name: leaf for name, leaf in state.items() if name not in _OWN}
 
-    @property
-    def drops_stragglers(self) -> bool:
-        return self.solver.drops_stragglers
-
-    def cohort_weights(self, server: Tree) -> Tensor | None:
-        return self.solver.cohort_weights(server)
+    def inherit(self, who: Tensor, local: LocalView) -> None:
+        """The personal models of `who` [K] are the shared one: so are their running statistics."""
+        shared, personal = local.buffers["shared"], local.buffers["personal"]
+        local.buffers["personal"] = torch.where(who[:, None], shared, personal)
 
     def silent(self, server: Tree, round: int, coin: float) -> bool:
-        return self.solver.silent(server, round, coin)
+        return not self.tunes(round) and self.solver.silent(server, round, coin)
+
+    def hears(self, state: Tree, round: int) -> Tensor | None:
+        return ~state["begun"] if self.tunes(round) else self.solver.hears(self.solvers(state), round)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from descant.methods.base import Gradient, LocalView, Tree
 from descant.methods.bilevel import Bilevel, role_of
+from descant.methods.schedules import ByRound, in_round
 from descant.task import Layout
 
 
@@ -27,18 +28,18 @@ class PFedMe(Bilevel):
     personalizes: ClassVar[bool] = True
 
     lam: float = 15.0
-    eta: float = 0.005
+    eta: float | ByRound = 0.005
     reset: bool = False
 
     def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
         return {"w": x0}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
-        w = down["w"]
+        w, eta = down["w"], in_round(self.eta, local.round)
         x = w if self.reset else state["x"]
         for r in range(self.R):
             x = self.minimise(self.slope_of_lower, x, w, local, role=role_of(r))
-            w = w - self.eta * self.lam * (w - x)
+            w = w - eta * self.lam * (w - x)
         return self.message(w, local), {"x": x}
 
     def slope_of_lower(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:

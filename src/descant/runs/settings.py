@@ -38,7 +38,7 @@ class EvaluationSettings(BaseModel):
 
     every: int = Field(default=1, ge=1)
     parts: tuple[Literal["train", "valid", "test"], ...] = ("train", "valid", "test")
-    models: tuple[Literal["personal", "shared"], ...] = ("personal", "shared")
+    models: tuple[Literal["personal", "shared", "selected"], ...] = ("personal", "shared")
 
 
 def _every(evaluate: Any) -> Any:
@@ -94,6 +94,7 @@ class RunSettings(BaseModel):
             raise unknown("loss", settings.loss, LOSSES)
         build("methods", settings.method)  # a mistake in these is found now, not after the data is loaded
         build("aggregators", settings.aggregator)
+        Evaluation(**settings.evaluate.model_dump())
         return settings
 
     def federated_data(self) -> FederatedData:
