@@ -1,10 +1,16 @@
 """A small federation of ragged clients in float64."""
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from descant import FederatedData, Task
+
+Vector = NDArray[np.float64]
 
 SIZES = (6, 1, 9, 4, 13, 2, 7)
 FEATURES, CLASSES = 4, 3
@@ -42,3 +48,49 @@ def at_zero() -> Task:
     nn.init.zeros_(module.weight)
     nn.init.zeros_(module.bias)
     return Task(module)
+
+
+Slope = Callable[[int, Vector], Vector]
+
+
+@pytest.fixture(scope="session")
+def slope(data: FederatedData) -> Slope:
+    """slope(k, theta): client k's gradient at the parameters of `linear`, worked out by hand in NumPy."""
+    clients = [(X.numpy(), y.numpy()) for X, y in map(data.train.client, range(len(data)))]
+
+    def of(k: int, theta: Vector) -> Vector:
+        X, y = clients[k]
+        W, b = theta[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), theta[CLASSES * FEATURES :]
+        e = np.exp(X @ W.T + b)
+        G = (e / e.sum(1, keepdims=True) - (y[:, None] == np.arange(CLASSES))) / len(y)
+        return np.concatenate([(G.T @ X).ravel(), G.sum(0)])
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def regression() -> FederatedData:
+    """Five clients with a linear regression each, of 18 to 40 examples in four features."""
+    generator = torch.Generator().manual_seed(5)
+    clients = []
+    for n in (18, 40, 25, 30, 22):
+        A = torch.randn(n, FEATURES, generator=generator, dtype=torch.float64)
+        own = torch.randn(FEATURES, generator=generator, dtype=torch.float64)
+        noise = 0.1 * torch.randn(n, generator=generator, dtype=torch.float64)
+        clients.append({"train": (A, A @ own + noise)})
+    return FederatedData.from_arrays(clients)
+
+
+@pytest.fixture(scope="session")
+def plane() -> Task:
+    """A linear model without a bias and the squared error: f_k(x) = |A x - b|^2 / n is a quadratic."""
+    torch.manual_seed(3)
+    return Task(nn.Linear(FEATURES, 1, bias=False).double(), loss="squared_error")
+
+
+@pytest.fixture(scope="session")
+def quadratics(regression: FederatedData) -> tuple[Vector, Vector, Vector]:
+    """H [5, d, d], g [5, d] and n [5] of the clients of `regression`: the gradient of f_k at x is H_k x - g_k."""
+    parts = [(A.numpy(), b.numpy()) for A, b in map(regression.train.client, range(len(regression)))]
+    H = np.stack([2 * A.T @ A / len(b) for A, b in parts])
+    return H, np.stack([2 * A.T @ b / len(b) for A, b in parts]), np.array([len(b) for _, b in parts], dtype=float)

@@ -59,7 +59,7 @@ def comparison_table(
         "worst 10 %",
         "train loss",
         "shared model",
-        *(("the better one",) if selects else ()),
+        *(("selected model",) if selects else ()),
         "up",
         "down",
         "gradients",
