@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from descant.coupling import PROJECTIONS, Dense, Identity, Projector
+from descant.coupling import PROJECTIONS, Dense, Identity, Orthogonal, Projector
+from descant.errors import SettingError
 
 dims = st.integers(1, 12)
 seeds = st.integers(0, 2**63 - 1)
@@ -108,5 +109,39 @@ def test_a_subspace_of_no_dimension_projects_to_nothing_and_lifts_to_zero() -> N
     assert torch.equal(P.lift(torch.empty(3, 0)), torch.zeros(3, 5))
 
 
+def orthogonal(seed: int, m: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return matrix(Orthogonal().build(seed, m, torch.empty(0, d, dtype=dtype)), m, dtype)
+
+
+@given(seeds, st.integers(1, 12).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))))
+def test_the_rows_of_an_orthogonal_projection_are_orthonormal(seed: int, dims: tuple[int, int]) -> None:
+    P = orthogonal(seed, *dims)
+    torch.testing.assert_close(P @ P.T, torch.eye(dims[0], dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_they_are_the_dense_rows_made_orthonormal_one_after_the_other() -> None:
+    """Each lies in the span of the dense rows up to its own, on the same side as that one."""
+    dense_rows, P = dense(5, 6, 30), orthogonal(5, 6, 30)
+    coefficients = dense_rows @ P.T  # of the dense rows in terms of the orthonormal ones
+    torch.testing.assert_close(coefficients @ P, dense_rows, rtol=0, atol=1e-12)
+    assert coefficients.triu(1).abs().max() < 1e-12 and (coefficients.diagonal() > 0).all()
+
+
+def test_an_orthogonal_projection_follows_from_its_seed() -> None:
+    assert torch.equal(orthogonal(7, 3, 20, torch.float32), orthogonal(7, 3, 20).float())
+    assert not torch.isclose(orthogonal(7, 3, 20), orthogonal(8, 3, 20)).any()
+    one, other = torch.zeros(1, 20), torch.full((9, 20), 1e9)
+    c = torch.randn(2, 3)
+    assert torch.equal(Orthogonal().build(1, 3, one).lift(c), Orthogonal().build(1, 3, other).lift(c))
+
+
+def test_more_orthogonal_rows_than_parameters_are_refused() -> None:
+    with pytest.raises(SettingError, match="dim = 6: an orthogonal projection of 5 parameters has at most 5 rows"):
+        Orthogonal().dim(6, 5)
+    with pytest.raises(SettingError, match="dim = 6"):
+        Orthogonal().build(0, 6, torch.zeros(1, 5))
+    assert Orthogonal().dim(5, 5) == 5
+
+
 def test_projections_are_known_by_their_names() -> None:
-    assert PROJECTIONS["dense"] is Dense and PROJECTIONS["identity"] is Identity
+    assert {"dense": Dense, "orthogonal": Orthogonal, "identity": Identity} == PROJECTIONS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from descant.errors import SettingError
-from descant.methods import METHODS, Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe, Work
+from descant.methods import METHODS, RSA, Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe, Work
 
 POSITIVE, COUNT, AT_LEAST_0 = "a positive number", "a positive number, or nothing", "zero or more"
 
@@ -23,12 +23,12 @@ POSITIVE, COUNT, AT_LEAST_0 = "a positive number", "a positive number, or nothin
         (Local, "weight_decay", -0.1, AT_LEAST_0),
         (FedAvg, "stragglers", "hide", "'drop' or 'keep'"),
         (FedProx, "mu", -1.0, AT_LEAST_0),
-        *[(kind, "lam", -1.0, AT_LEAST_0) for kind in (Ditto, PFedMe, LpProj)],
-        *[(kind, "eta", 0.0, POSITIVE) for kind in (PFedMe, LpProj)],
-        *[(kind, "R", 0, POSITIVE) for kind in (PFedMe, LpProj)],
-        *[(kind, "beta", 0.0, POSITIVE) for kind in (PFedMe, LpProj)],
-        *[(kind, "nu", 0.0, COUNT) for kind in (PFedMe, LpProj)],
-        *[(kind, "cap", 0, POSITIVE) for kind in (PFedMe, LpProj)],
+        *[(kind, "lam", -1.0, AT_LEAST_0) for kind in (Ditto, PFedMe, RSA, LpProj)],
+        *[(kind, "eta", 0.0, POSITIVE) for kind in (PFedMe, RSA, LpProj)],
+        *[(kind, "R", 0, POSITIVE) for kind in (PFedMe, RSA, LpProj)],
+        *[(kind, "beta", 0.0, POSITIVE) for kind in (PFedMe, RSA, LpProj)],
+        *[(kind, "nu", 0.0, COUNT) for kind in (PFedMe, RSA, LpProj)],
+        *[(kind, "cap", 0, POSITIVE) for kind in (PFedMe, RSA, LpProj)],
         (LpProj, "p", 0.5, "1 or more"),
         (LpProj, "dim", -1, AT_LEAST_0),
     ],
