@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from descant import FederatedData, Run, Task, simulate
-from descant.aggregators import Aggregator
+from descant import FederatedData, Run, Task, resume, simulate
+from descant.aggregators import AGGREGATORS, Aggregator
 from descant.coupling import Dense, Identity, Orthogonal, Projection
-from descant.engine import Simulation
+from descant.engine import RoundRecord, Simulation
 from descant.engine.cohort import sample
 from descant.errors import SettingError
 from descant.methods import RSA, Local, LpProj, Method, PFedMe, PowerLaw, Stages
@@ -303,6 +304,24 @@ def test_as_in_the_authors_code_one_that_is_not_a_number_lets_go(
     done = run(linear, data, method, **ATTACK, **who(cohort, everyone))
     assert np.isnan(w).all() and reference(done).isnan().all()
     assert far(personal(done), x) <= 1e-10
+
+
+def test_a_run_without_its_reference_is_resumed_to_the_bit(
+    data: FederatedData, linear: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(AGGREGATORS, "flipped", Flipped)
+
+    def stop(record: Any) -> None:
+        if isinstance(record, RoundRecord) and record.round == 4:
+            raise KeyboardInterrupt
+
+    method, how = RSA(overflow="local", **MINI), ATTACK | {"commit": 1, "rounds": 6}
+    unbroken = run(linear, data, method, out=tmp_path / "unbroken", **how)
+    with pytest.raises(KeyboardInterrupt):
+        run(linear, data, method, out=tmp_path / "run", progress=stop, **how)
+    resumed = resume(tmp_path / "run", linear, data)
+    assert reference(resumed).isnan().all()
+    assert torch.equal(personal(resumed), personal(unbroken))
 
 
 @AT_P_1
