@@ -201,6 +201,17 @@ def test_a_solver_that_falls_silent_leaves_the_last_model_that_was_heard(
     assert all(column(done, "gradients")), "personal models are trained in silent rounds, too"
 
 
+def test_fine_tuning_over_a_solver_that_falls_silent_begins_with_its_last_model(
+    data: FederatedData, linear: Task, oracle: Any
+) -> None:
+    """Round 4 would be a silent one of the solver's, but it is no longer the solver's."""
+    done = run(linear, data, ditto(lam=0.8, after=3, solver=Resting(lr=0.3, steps=3, batch=None)), rounds=4)
+    loop = oracle()
+    w = loop.solve(loop.solve(loop.theta, 1), 3)
+    assert far(live(done).shared()[0], w) <= 1e-10
+    assert far(personal(done), np.stack([loop.tune(k, w, w, 0.8) for k in range(7)])) <= 1e-10
+
+
 @PARTICIPATION
 @pytest.mark.parametrize("after", [None, 2])
 @pytest.mark.parametrize("lams", [(0.05, 0.1, 0.2), (0.1, 1.0, 2.0), (0.3, 4.0)])

@@ -342,9 +342,16 @@ def test_a_clients_own_reference_that_overflows_is_not_mistaken_for_none(
     done = run(linear, data, kind(eta=1e308, lam=1e3, lr=1e-6, steps=1, R=2), nonfinite=nonfinite)
     why = {"drop": "none of the 7 messages was finite", "keep": "the server's 'w' is not finite"}[nonfinite]
     assert done.collapse is not None and (done.collapse.round, done.collapse.why) == (1, why)
+    # A third alternation would train on against that: it must not pass for one without a penalty.
+    done = run(linear, data, kind(eta=1e308, lam=1e3, lr=1e-6, steps=1, R=3), nonfinite=nonfinite)
+    why = "the state 'x' of client '0' is not finite"
+    assert done.collapse is not None and (done.collapse.round, done.collapse.why) == (1, why)
 
 
-@given(st.lists(st.floats(), min_size=1, max_size=6), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
+anything = st.floats() | st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0])
+
+
+@given(st.lists(anything, min_size=1, max_size=6), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
 def test_the_slope_of_the_penalty_keeps_what_is_not_a_number(c: list[float], q: float) -> None:
     with np.errstate(all="ignore"):
         power = np.abs(np.array(c)) ** q
