@@ -153,13 +153,14 @@ def test_nu_may_depend_on_the_round(
     data: FederatedData, linear: Task, slope: Any, cohort: int, everyone: bool
 ) -> None:
     settings: dict[str, Any] = {"lr": 0.5, "lam": 0.6, "R": 2, "cap": 40}
+    eta, at = from_round_3(0.2, 0.15)
     w, x = Oracle(slope, linear.start().numpy(), cohort, everyone).run(
-        np.eye(D), 2.0, linear.start().numpy(), eta=lambda t: 0.2, nu=lambda t: 0.02 / t**1.5, **settings
+        np.eye(D), 2.0, linear.start().numpy(), eta=at, nu=lambda t: 0.02 / t**1.5, **settings
     )
-    method = PFedMe(nu=PowerLaw(scale=0.02, power=-1.5), eta=0.2, batch=None, **settings)
+    method = PFedMe(nu=PowerLaw(scale=0.02, power=-1.5), eta=eta, batch=None, **settings)
     done = run(linear, data, method, **who(cohort, everyone))
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
-    fixed = run(linear, data, PFedMe(nu=0.02, eta=0.2, batch=None, **settings), **who(cohort, everyone))
+    fixed = run(linear, data, PFedMe(nu=0.02, eta=eta, batch=None, **settings), **who(cohort, everyone))
     steps = [[row["gradients"] for row in r.history.rounds] for r in (done, fixed)]
     assert steps[0][0] == steps[1][0]
     assert all(a > b for a, b in zip(steps[0][1:], steps[1][1:], strict=True)), "a smaller nu takes more steps"
@@ -171,8 +172,9 @@ def test_rsa_is_the_loop_over_clients(
 ) -> None:
     settings: dict[str, Any] = {"lr": 0.1, "steps": 4, "lam": 0.05, "R": 3}
     theta = linear.start().numpy()
-    w, x = Oracle(slope, theta, cohort, everyone).run(np.eye(D), 1.0, theta, eta=lambda t: 0.3, **settings)
-    done = run(linear, data, RSA(eta=0.3, batch=None, **settings), **who(cohort, everyone))
+    eta, at = from_round_3(0.3, 0.1)
+    w, x = Oracle(slope, theta, cohort, everyone).run(np.eye(D), 1.0, theta, eta=at, **settings)
+    done = run(linear, data, RSA(eta=eta, batch=None, **settings), **who(cohort, everyone))
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
     assert torch.equal(live(done).shared()[0], reference(done))
     assert far(w, theta) > 1e-2
