@@ -160,6 +160,17 @@ def test_the_cost_does_not_grow_with_an_outlier(psi: Penalty, size: float, t: fl
     torch.testing.assert_close(psi.center(nearer, p, t, STOP).w, found.w, rtol=0, atol=1e-2 if size < 1e6 else 1e-5)
 
 
+@NORMS
+@pytest.mark.parametrize("t", [0.0, 0.1])
+@pytest.mark.parametrize("bad", [5, 6, 9])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_majority_of_outliers_ends_in_bounded_time_too(psi: Penalty, t: float, bad: int, together: bool) -> None:
+    x, _ = points(1, 10, 4)
+    x[:bad] = 1e30 * (1.0 if together else points(2, bad, 4)[0])
+    found = psi.center(x, torch.ones(10), t, STOP)
+    assert found.residual <= 1e-9 and found.iterations <= 200
+
+
 def test_the_printed_iteration_moves_by_delta_at_most_and_does_not_arrive() -> None:
     x = torch.zeros(10, 1).double()
     x[0] = 1e4

@@ -53,12 +53,22 @@ def geometric_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
     Weiszfeld's step (to the mean of the points, each weighed by the inverse of its distance) always descends, as
     Vardi and Zhang (2000) have it where it meets a point. It is taken unless a step of Newton's descends further or
     halves the least residual so far; and at t = 0 the nearest point may be the median. The start is the
-    coordinate-wise median, which a minority of outliers does not move.
+    coordinate-wise median, which a minority of outliers does not move. Should a majority have moved it so far that
+    float64 lacks the digits, the search begins again at the point nearest to where it ended.
     """
-    points = x.double()
-    low, high = median_interval(points, p)
-    start = (low + high) / 2
-    x, p = points - start, shares(p, points)  # near the start, small numbers: digits are kept
+    x = x.double()
+    low, high = median_interval(x, p)
+    found = _search(x, shares(p, x), t, stop, (low + high) / 2)
+    if not stop.tol < found.residual or found.iterations >= stop.cap:
+        return found
+    nearest = x[torch.linalg.vector_norm(x - found.w, dim=1).argmin()]
+    again = _search(x, shares(p, x), t, Stop(stop.tol, stop.cap - found.iterations), nearest)
+    better = min(found, again, key=lambda center: center.residual)
+    return Center(better.w, better.residual, found.iterations + again.iterations)
+
+
+def _search(points: Tensor, p: Tensor, t: float, stop: Stop, start: Tensor) -> Center:
+    x = points - start  # near the start, small numbers: digits are kept
     here = best = _look(torch.zeros_like(start), x, p, t)
     iterations = 0
     while best.residual > stop.tol and iterations < stop.cap:
