@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import descant as dc
-from descant.aggregators import Aggregator, Record, unheard
+from descant.aggregators import Aggregator, unheard
 from descant.engine import Record, RoundRecord
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
 
@@ -109,7 +109,10 @@ class Shortest(Aggregator):
     name: ClassVar[str] = "shortest"
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self,
+        leaves: Mapping[str, Tensor],
+        weights: Tensor | None = None,
+        record: Callable[[str, float], None] = unheard,
     ) -> dict[str, Tensor]:
         chosen = next(iter(leaves.values())).norm(dim=1).argmin()
         return {name: leaf[chosen] for name, leaf in leaves.items()}
