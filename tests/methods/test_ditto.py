@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from descant import FederatedData, Run, Task, simulate
-from descant.aggregators import Aggregator
+from descant.aggregators import Aggregator, unheard
+from descant.aggregators import Record as Reports
 from descant.catalog import build, describe
 from descant.engine import Simulation
 from descant.engine.cohort import sample
@@ -62,7 +63,9 @@ class Middle(Aggregator):
 
     name: ClassVar[str] = "middle"
 
-    def __call__(self, leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> dict[str, Tensor]:
+    def __call__(
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Reports = unheard
+    ) -> dict[str, Tensor]:
         return {name: leaf.median(0).values for name, leaf in leaves.items()}
 
 

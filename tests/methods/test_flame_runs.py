@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant.aggregators import Aggregator, unheard
+from descant.aggregators import Record as Reports
 from descant.engine import Record, RoundRecord
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
 
@@ -109,10 +110,7 @@ class Shortest(Aggregator):
     name: ClassVar[str] = "shortest"
 
     def __call__(
-        self,
-        leaves: Mapping[str, Tensor],
-        weights: Tensor | None = None,
-        record: Callable[[str, float], None] = unheard,
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Reports = unheard
     ) -> dict[str, Tensor]:
         chosen = next(iter(leaves.values())).norm(dim=1).argmin()
         return {name: leaf[chosen] for name, leaf in leaves.items()}

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from descant import FederatedData, Run, Task, resume, simulate
-from descant.aggregators import AGGREGATORS, Aggregator
+from descant.aggregators import AGGREGATORS, Aggregator, unheard
+from descant.aggregators import Record as Reports
 from descant.coupling import Dense, Identity, Orthogonal, Projection
 from descant.engine import RoundRecord, Simulation
 from descant.engine.cohort import sample
@@ -266,7 +267,9 @@ class Flipped(Aggregator):
 
     name: ClassVar[str] = "flipped"
 
-    def __call__(self, leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> dict[str, Tensor]:
+    def __call__(
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Reports = unheard
+    ) -> dict[str, Tensor]:
         return {name: torch.cat([-1e200 * leaf[:1], leaf[1:]]).mean(0) for name, leaf in leaves.items()}
 
 
