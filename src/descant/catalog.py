@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from descant.aggregators import AGGREGATORS, Aggregator
 from descant.codecs import CODECS
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
-from descant.data import DATASETS
+from descant.data import DATASETS, PARTITIONS, Partition
 from descant.errors import SettingError, unknown
 from descant.methods import METHODS, SCHEDULES, ByRound, Method
 from descant.models import MODELS
@@ -30,6 +30,7 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "penalties": PENALTIES,
     "schedules": SCHEDULES,
     "datasets": DATASETS,
+    "partitions": PARTITIONS,
     "models": MODELS,
 }
 _NESTED: dict[type, str] = {
@@ -38,6 +39,7 @@ _NESTED: dict[type, str] = {
     Penalty: "penalties",
     Aggregator: "aggregators",
     ByRound: "schedules",
+    Partition: "partitions",
 }
 
 
@@ -164,10 +166,11 @@ def _value(where: str, kind: Any, value: Any) -> Any:
         return tuple(_value(f"{where}[{i}]", each, one) for i, one in enumerate(value))
     if is_dataclass(kind) and isinstance(value, Mapping):
         return _make(kind, where, where, value)  # type: ignore[arg-type]
-    if nested := [k for k in get_args(kind) if k in _NESTED]:  # a plain value, or a spec
-        if isinstance(value, Mapping):
+    if nested := [k for k in get_args(kind) if k in _NESTED]:  # a spec, or something else
+        others = tuple(k for k in get_args(kind) if k not in nested)
+        if isinstance(value, Mapping) or (isinstance(value, str) and others == (type(None),)):
             return build(_NESTED[nested[0]], value)
-        kind = Union[tuple(k for k in get_args(kind) if k not in nested)]  # noqa: UP007
+        kind = Union[others]  # noqa: UP007
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

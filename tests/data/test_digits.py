@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from descant.data import digits
+from descant.data.partitions import Dirichlet, Labels
 from descant.errors import SettingError
 
 
@@ -52,8 +53,23 @@ def test_the_deal_follows_the_seed() -> None:
 
 @pytest.mark.parametrize(("clients", "labels"), [(20, 0), (20, 11), (4, 2), (0, 2), (1000, 2)])
 def test_a_deal_that_cannot_be_made_is_refused(clients: int, labels: int) -> None:
-    with pytest.raises(SettingError, match=rf"digits: (clients = {clients} with )?labels = {labels}"):
+    with pytest.raises(SettingError, match=rf"Labels\.(clients = {clients}|labels = {labels}): it must be "):
         digits(clients=clients, labels=labels)
+
+
+def test_another_partition_takes_the_place_of_the_deal() -> None:
+    data = digits(partition=Dirichlet(clients=7, alpha=0.3), seed=2)
+    assert (len(data), data.name, data.classes) == (7, "digits", 10)
+    assert sum(int(part.sizes.sum()) for part in (data.train, data.valid, data.test)) == 1797
+    assert data.settings["partition"] == {
+        "name": "dirichlet",
+        "clients": 7,
+        "least": 10,
+        "alpha": 0.3,
+        "overlap": False,
+    }
+    same = digits(partition=Labels(clients=20, labels=2))
+    assert (same.counts() > 0).sum(1).max() == 2
 
 
 def test_a_missing_scikit_learn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from descant.data.digits import digits
 from descant.data.errors import DataError
 from descant.data.federated import FederatedData
 from descant.data.part import Part
+from descant.data.partitions import PARTITIONS, Partition, partitioned
 from descant.data.synthetic import fedplus_synthetic, synthetic
 
 # By the name that settings and the command line use; a docstring's first line is what `list` shows.
@@ -17,4 +18,15 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "mapped": FederatedData.from_mapped,
 }
 
-__all__ = ["DATASETS", "DataError", "FederatedData", "Part", "digits", "fedplus_synthetic", "synthetic"]
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "DataError",
+    "FederatedData",
+    "Part",
+    "Partition",
+    "digits",
+    "fedplus_synthetic",
+    "partitioned",
+    "synthetic",
+]

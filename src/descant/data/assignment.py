@@ -40,7 +40,7 @@ def _order(assignment: Assignment, examples: int) -> tuple[IntArray, IntArray]:
     if np.ndim(assignment[0]) == 0:
         return _order_of_ids(_integers(assignment, "the assignment"), examples)
     lists = [_integers(indices, f"the indices of client {k}") for k, indices in enumerate(assignment)]
-    return _order_of_lists(lists, examples)
+    return order_of_lists(lists, examples)
 
 
 def _integers(values: Any, what: str) -> IntArray:
@@ -72,7 +72,11 @@ def _order_of_ids(ids: IntArray, examples: int) -> tuple[IntArray, IntArray]:
     return held, np.bincount(ids[held])
 
 
-def _order_of_lists(lists: Sequence[IntArray], examples: int) -> tuple[IntArray, IntArray]:
+def order_of_lists(lists: Sequence[IntArray], examples: int, *, overlap: bool = False) -> tuple[IntArray, IntArray]:
+    """The indices of the examples in client order, [M], and how many each client has, [N].
+
+    No example belongs to two clients, or, where they may `overlap`, twice to one.
+    """
     order, sizes = np.concatenate(lists), np.array([len(indices) for indices in lists])
     owners = np.repeat(np.arange(len(lists)), sizes)
     outside = (order < 0) | (order >= examples)
@@ -82,10 +86,12 @@ def _order_of_lists(lists: Sequence[IntArray], examples: int) -> tuple[IntArray,
             f"example {order[row]} does not exist: the data set has examples 0 to {examples - 1}",
             client=str(owners[row]),
         )
-    taken = np.bincount(order, minlength=examples)
+    held = owners * examples + order if overlap else order
+    _, found, taken = np.unique(held, return_index=True, return_counts=True)
     if taken.max(initial=0) > 1:
-        twice = int(taken.argmax())
-        first, second = owners[order == twice][:2]
+        row = found[taken.argmax()]
+        twice = int(order[row])
+        first, second = owners[held == held[row]][:2]
         raise DataError(
             f"example {twice} is assigned twice (also to client {str(first)!r}): give it to one",
             client=str(second),
