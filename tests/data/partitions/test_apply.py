@@ -26,6 +26,9 @@ class Some:
     name: str = "some"
     classes: int | None = 10
 
+    def rows(self, index: Tensor) -> Tensor:
+        return self.inputs[index]
+
 
 def some(**more: object) -> Some:
     rows = torch.arange(1000)

@@ -23,8 +23,7 @@ class Examples(Protocol):
 
     @property
     def name(self) -> str: ...
-    @property
-    def inputs(self) -> Tensor: ...  # [M, ...]
+    def rows(self, index: Tensor) -> Tensor: ...  # the inputs of some, as a model sees them
     @property
     def targets(self) -> Tensor: ...  # [M, ...]
     @property
@@ -93,7 +92,7 @@ def _official(
 def _read(examples: Examples, partition: Partition, part: Part, seed: int) -> Part:
     """The examples of a part of rows, as the clients see them."""
     rows = part.inputs
-    inputs = examples.inputs[rows]
+    inputs = examples.rows(rows)
     if type(partition).change is not Partition.change:
         for k, start in enumerate(part.offsets[:-1].tolist()):
             own = slice(start, start + int(part.sizes[k]))
