@@ -50,6 +50,37 @@ def test_one_output_goes_with_targets_without_an_axis_of_their_own() -> None:
     torch.testing.assert_close(squared_error(outputs, targets), (outputs[:, 0] - targets) ** 2)
 
 
+@pytest.mark.parametrize("labels", [(0, 1), (-1.0, 1.0)], ids=["labels", "signs"])
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_hinge_is_one_minus_the_signed_score_where_that_is_positive(labels: Any, shape: tuple[int, ...]) -> None:
+    scores, targets = 2 * torch.randn(*shape), torch.tensor(labels)[torch.randint(0, 2, (40,))]
+    hinge, metric = LOSSES["hinge"]
+    signs = np.where(targets.numpy() == labels[1], 1, -1)
+    flat = scores.numpy().ravel()
+    np.testing.assert_allclose(hinge(scores, targets), np.maximum(0, 1 - signs * flat), rtol=1e-6)
+    assert metric.name == "accuracy" and metric.higher_is_better
+    assert metric.of(scores, targets).tolist() == (np.sign(flat) == signs).tolist()
+
+
+def test_the_gradient_of_a_support_vector_machine(padded: Helper, grads: Helper, around: Helper) -> None:
+    torch.manual_seed(0)
+    task = Task(nn.Linear(4, 1).double(), "hinge")
+    clients = [(2 * torch.randn(n, 4).double(), torch.randint(0, 2, (n,))) for n in (9, 5, 1)]
+    x = around(task.start(), 3)
+    for execution in (Vmap(task), Loop(task)):
+        gradients, _ = grads(execution, x, padded(clients))
+        for k, (inputs, targets) in enumerate(clients):
+            u, y, (w, b) = inputs.numpy(), 2 * targets.numpy() - 1, np.split(x[k].numpy(), [4])
+            inside = y * (u @ w + b) < 1
+            expected = -np.concatenate([(u * (y * inside)[:, None]).mean(0), [(y * inside).mean()]])
+            np.testing.assert_allclose(gradients[k], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_hinge_wants_one_score_an_example() -> None:
+    with pytest.raises(TaskError, match=r"'hinge' needs one score an example .* outputs are of shape \[3\]"):
+        choose(Task(nn.Linear(4, 3), "hinge"), torch.randn(3, 4), torch.tensor([0, 1, 1]))
+
+
 def test_the_mean_is_over_real_examples_only() -> None:
     values = torch.tensor([1.0, 5.0, float("inf"), float("nan")])
     assert float(masked_mean(values, torch.tensor([True, True, False, False]))) == 3.0

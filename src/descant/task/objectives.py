@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from descant.errors import SettingError, require, unknown
+from descant.errors import SettingError, TaskError, require, unknown
 
 PerExample = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> [B]
 
@@ -42,6 +42,26 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return _by_example((outputs.reshape(targets.shape) - targets).square())
 
 
+def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
+    """max(0, 1 - y s) of one score s an example; y is 1 for the label 1, and -1 for the label 0 (or -1)."""
+    scores = _one_score(outputs, targets)
+    return functional.relu(1 - torch.where(targets > 0, scores, -scores))
+
+
+def sign_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whether the score of an example is positive just where its label is."""
+    return ((_one_score(outputs, targets) > 0) == (targets > 0)).to(outputs.dtype)
+
+
+def _one_score(outputs: Tensor, targets: Tensor) -> Tensor:
+    if targets.dim() != 1 or outputs.numel() != targets.numel():
+        raise TaskError(
+            f"the loss 'hinge' needs one score an example (as the model svm gives), and the outputs are of shape "
+            f"{list(outputs.shape[1:])} for targets of shape {list(targets.shape[1:])}"
+        )
+    return outputs.reshape(targets.shape)
+
+
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Whether the highest score is the label's."""
     return _by_example((outputs.argmax(-1) == targets).to(outputs.dtype))
@@ -50,6 +70,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 LOSSES: dict[str, tuple[PerExample, Metric]] = {
     "cross_entropy": (cross_entropy, Metric("accuracy", accuracy, higher_is_better=True)),
     "squared_error": (squared_error, Metric("squared_error", squared_error, higher_is_better=False)),
+    "hinge": (hinge, Metric("accuracy", sign_accuracy, higher_is_better=True)),
 }
 
 

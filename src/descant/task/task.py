@@ -34,7 +34,7 @@ class Task:
     those that do not require a gradient stay as they are in the module. The module given is never changed: its
     parameters are the model that training starts from, and their dtype is the dtype of the whole run.
 
-    `loss` is "cross_entropy" (with accuracy as the metric), "squared_error", or a function of (outputs,
+    `loss` is "cross_entropy" or "hinge" (with accuracy as the metric), "squared_error", or a function of (outputs,
     targets) that returns one number an example, together with a `Metric`.
 
     `buffers` says what becomes of running statistics (BatchNorm): "shared" averages them with the shared

@@ -1,11 +1,12 @@
-"""Models by name, sized to the data."""
+"""Linear layers, sized to the data."""
 
 import numpy as np
 import pytest
 import torch
 
 from descant.data import FederatedData
-from descant.models import MODELS, linear, mlp
+from descant.errors import TaskError
+from descant.models import MODELS, linear, mlp, svm
 from descant.task import Task
 
 
@@ -56,3 +57,11 @@ def test_a_regression_predicts_as_many_numbers_as_the_target_has(targets: tuple[
 def test_relu_stands_between_linear_layers_only() -> None:
     kinds = [type(layer).__name__ for layer in mlp(data((2, 2), 3), hidden=(5, 6)).children()]
     assert kinds == ["Flatten", "Linear", "ReLU", "Linear", "ReLU", "Linear"]
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3)])
+def test_an_svm_is_one_score_that_starts_at_zero(shape: tuple[int, ...]) -> None:
+    model = svm(data(shape, 2))
+    assert torch.equal(model(torch.ones(3, *shape)), torch.zeros(3, 1))
+    with pytest.raises(TaskError, match="an svm tells two classes apart, and data 'arrays' has 3"):
+        svm(data(shape, 3))

@@ -1,0 +1,28 @@
+"""What a model must know of the data."""
+
+from __future__ import annotations
+
+from math import prod
+
+from torch import nn
+
+from descant.data import FederatedData
+from descant.errors import TaskError
+
+
+def outputs_of(data: FederatedData) -> int:
+    """How many numbers a model predicts: a score for every class, or the target's own size."""
+    return data.classes if data.classes is not None else prod(data.train.targets.shape[1:])
+
+
+def images_of(data: FederatedData) -> tuple[list[nn.Module], tuple[int, int, int]]:
+    """The layers that lay an example out as an image, and its channels, height and width."""
+    shape = data.input_shape
+    if len(shape) == 2:  # grey images without an axis for the channel
+        return [nn.Unflatten(1, (1, shape[0]))], (1, *shape)
+    if len(shape) != 3:
+        raise TaskError(
+            f"a convolutional model needs images [channels, height, width] or [height, width], and the examples of "
+            f"data {data.name!r} are of shape {list(shape)}"
+        )
+    return [], shape
