@@ -82,7 +82,9 @@ def test_grey_images_may_come_without_an_axis_for_the_channel(make: Make) -> Non
 
 def test_dropout_comes_before_the_first_linear_layers(make: Make) -> None:
     data = make((28, 28), 10)
-    kinds = [type(layer) for layer in cnn(data, hidden=(7, 6), dropout=(0.1, 0.2))]
+    model = cnn(data, hidden=(7, 6), dropout=(0.1, 0.2))
+    kinds = [type(layer) for layer in model]
+    assert [layer.p for layer in model if isinstance(layer, nn.Dropout)] == [0.1, 0.2]
     assert kinds[-8:] == [nn.Flatten, nn.Dropout, nn.Linear, nn.ReLU, nn.Dropout, nn.Linear, nn.ReLU, nn.Linear]
     [drop] = [layer for layer in flame_medical(make((3, 64, 64), 6)) if isinstance(layer, nn.Dropout)]
     assert drop.p == 0.2

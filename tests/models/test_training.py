@@ -45,9 +45,7 @@ def test_no_model_is_forgotten() -> None:
     assert set(CASES) == set(MODELS)
 
 
-def stepped(
-    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, loss: str
-) -> dict[str, torch.Tensor]:
+def stepped(model: nn.Module, inputs: Tensor, targets: Tensor, loss: str) -> dict[str, Tensor]:
     """One gradient step on all examples, in plain torch."""
     own = deepcopy(model).train()
     outputs = own(inputs)

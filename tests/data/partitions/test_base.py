@@ -30,6 +30,7 @@ def test_those_above_the_least_are_proportional_to_within_one(weights: list[floa
 def test_shares_by_hand() -> None:
     assert shares(np.array([0.5, 0.3, 0.2]), 10).tolist() == [5, 3, 2]
     assert shares(np.array([1.0, 1.0, 1.0]), 10).tolist() == [4, 3, 3]
+    assert shares(np.array([0.7, 2.1, 2.2]), 5).tolist() == [1, 2, 2]  # the rest goes to the largest remainder
     # 97, 2 and 1: two are raised to five, and the first pays
     assert shares(np.array([0.97, 0.02, 0.01]), 100, 5).tolist() == [90, 5, 5]
     # raising the last takes the second below five as well
