@@ -25,7 +25,7 @@ class ByRound(ABC):
 class PowerLaw(ByRound):
     """scale (shift + t)^power, with t = 0 in the first round: 1/t with power = -1, 1/sqrt(t) with -0.5."""
 
-    name: ClassVar[str] = "power-law"
+    name: ClassVar[str] = "power"
 
     scale: float
     shift: float = 1.0
