@@ -80,9 +80,9 @@ def test_a_file_gives_a_schedule_by_name() -> None:
     }
     assert build("methods", spec) == LpProj(eta=Stages(values=((1, 0.1), (50, 0.01))), nu=1e-3, batch=None)
     assert build("methods", {"name": "pfedme", "batch": 8}).batch == 8
-    assert {"power-law": PowerLaw, "stages": Stages} == SCHEDULES
-    with pytest.raises(SettingError, match=r"no schedule called 'power'. Did you mean 'power-law'"):
-        build("methods", {"name": "pfedme", "eta": {"name": "power", "scale": 1}})
+    assert {"power": PowerLaw, "stages": Stages} == SCHEDULES
+    with pytest.raises(SettingError, match=r"no schedule called 'powr'. Did you mean 'power'"):
+        build("methods", {"name": "pfedme", "eta": {"name": "powr", "scale": 1}})
     with pytest.raises(SettingError, match=r"pfedme\.eta = 'fast': "):
         build("methods", {"name": "pfedme", "eta": "fast"})
     with pytest.raises(SettingError, match=r"fedavg\.batch = 2\.5: "):
