@@ -64,5 +64,5 @@ $(STAMP): pyproject.toml requirements.lock
 	@echo "Setting up .venv (minutes the first time: torch is large)"
 	@"$(PYTHON)" -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  $(if $(TORCH_INDEX),--extra-index-url "$(TORCH_INDEX)") -c requirements.lock -e ".[dev]"
+	  $(if $(TORCH_INDEX),--extra-index-url "$(TORCH_INDEX)") -c requirements.lock -e ".[dev,data]"
 	@touch $@

@@ -151,7 +151,7 @@ def _carry_out(
     if config["execution"]["channels_last"]:  # what was measured to be fastest when the run began
         execution = Loop(task, channels_last=True, workers=torch.get_num_threads())
     config["execution"]["fallbacks"] = execution.notes  # filled as the run goes on
-    history = History(task.metric.name, task.metric.higher_is_better, _federation(data))
+    history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data))
     folder = journal.clients if journal is not None and store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder)
     if journal is not None:
@@ -179,12 +179,6 @@ def _check(name: str, value: Any, allowed: bool, what: str) -> Any:
 def _fingerprints(task: Task, data: FederatedData) -> dict[str, str]:
     model = fingerprint([*task.model.named_parameters(), *task.model.named_buffers()])
     return {"model": model, "data": data.fingerprint}
-
-
-def _federation(data: FederatedData) -> Federation:
-    sizes = {part: data.part(part).sizes.cpu().numpy() for part in ("train", "valid", "test")}
-    labels = data.counts().cpu().numpy() if data.classes is not None else None
-    return Federation(list(data.clients), sizes, labels)
 
 
 def _config(task: Task, data: FederatedData, method: Method, plan: Plan) -> dict[str, Any]:

@@ -98,8 +98,7 @@ def test_both_models_are_there_where_a_method_has_both(report: Report, labels: l
 
 def test_who_holds_what_is_what_the_data_says(report: Report) -> None:
     experiment = report.experiments[0]
-    held, sizes = holdings(experiment)
-    federation = experiment.history.federation
+    held, sizes = holdings(federation := experiment.history.federation)
     assert federation.labels is not None
     assert held["examples"].sum() == federation.labels.sum() == federation.sizes["train"].sum()
     assert sizes.filter(part="test")["examples"].to_list() == federation.sizes["test"].tolist()

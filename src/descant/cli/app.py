@@ -14,6 +14,7 @@ import typer
 
 from descant.catalog import CATALOG, entries
 from descant.cli.console import err, out
+from descant.cli.data import data
 from descant.cli.progress import Progress
 from descant.cli.tables import comparison_table, entries_table, run_table
 from descant.cli.theory import theory
@@ -30,6 +31,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+app.add_typer(data, name="data")
 
 
 class Kind(StrEnum):

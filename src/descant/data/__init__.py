@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 from descant.data.digits import digits
 from descant.data.errors import DataError
+from descant.data.examples import Examples
 from descant.data.federated import FederatedData
+from descant.data.huggingface import from_huggingface
 from descant.data.part import Part
 from descant.data.partitions import PARTITIONS, Partition, partitioned
+from descant.data.sets import SETS
 from descant.data.synthetic import fedplus_synthetic, synthetic
 
 # By the name that settings and the command line use; a docstring's first line is what `list` shows.
@@ -16,17 +19,20 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "digits": digits,
     "folder": FederatedData.from_folder,
     "mapped": FederatedData.from_mapped,
+    **SETS,
 }
 
 __all__ = [
     "DATASETS",
     "PARTITIONS",
     "DataError",
+    "Examples",
     "FederatedData",
     "Part",
     "Partition",
     "digits",
     "fedplus_synthetic",
+    "from_huggingface",
     "partitioned",
     "synthetic",
 ]

@@ -9,6 +9,7 @@ from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered
 from descant.report.gather import Experiment
 from descant.report.look import ACCENT, INK
 from descant.report.series import MOST_CLIENTS, both_models, chosen, holdings, sorted_clients
+from descant.runs import Federation
 
 _RULES = {"last": "the last round", "chosen_on_valid": "the round chosen on validation data"}
 
@@ -73,7 +74,7 @@ def models_figure(experiment: Experiment, palette: Palette) -> list[Figure]:
             title="Personal against shared model",
             caption=f"One point a client, at {_RULES[experiment.rule]} (mean over seeds). {side} the diagonal the "
             "client's own model serves it better than the shared one: personalization has paid."
-            f"{_thinned(experiment)}",
+            f"{_thinned(experiment.history.federation)}",
             panels=tuple(panels),
             small=True,
             wide=True,
@@ -81,14 +82,12 @@ def models_figure(experiment: Experiment, palette: Palette) -> list[Figure]:
     ]
 
 
-def holdings_figure(experiment: Experiment) -> list[Figure]:
-    """Who holds what: labels by client, sizes."""
-    labels, sizes = holdings(experiment)
+def holdings_figure(federation: Federation, whose: str = "") -> list[Figure]:
+    """Who holds what: labels by client, sizes; `whose` goes into the caption."""
+    labels, sizes = holdings(federation)
     order = sizes["client"].unique(maintain_order=True).to_list()
     axis = alt.Axis(labels=len(order) <= 40, ticks=False, labelOverlap=True, labelAngle=0)
-    x = alt.X(
-        "client:N", sort=order, axis=axis, title=f"client ({len(experiment.history.federation.names)} in all)"
-    )
+    x = alt.X("client:N", sort=order, axis=axis, title=f"client ({len(federation.names)} in all)")
     panels: list[Chart] = []
     if not labels.is_empty():
         panels.append(
@@ -124,9 +123,9 @@ def holdings_figure(experiment: Experiment) -> list[Figure]:
             key="holdings",
             title="Who holds what",
             caption="The training labels of every client, darker where they are a larger share of what it holds, "
-            "and how many examples it has to train, validate and test on (dark to light), in the first run. Few "
+            f"and how many examples it has to train, validate and test on (dark to light){whose}. Few "
             "dark cells a column are a skewed federation; short columns are clients whose figures are noisy."
-            f"{_thinned(experiment)}",
+            f"{_thinned(federation)}",
             panels=tuple(panels),
             wide=True,
         )
@@ -193,6 +192,6 @@ def _diagonal(frame: pl.DataFrame, metric: str, colour: str, label: str) -> Char
     return layered(line, points).properties(height=200, title=label)
 
 
-def _thinned(experiment: Experiment) -> str:
-    count = len(experiment.history.federation.names)
+def _thinned(federation: Federation) -> str:
+    count = len(federation.names)
     return f" {MOST_CLIENTS} of {count:,} clients are drawn." if count > MOST_CLIENTS else ""

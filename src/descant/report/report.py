@@ -48,7 +48,7 @@ class Report:
                 *training_figures(e, self.palette),
                 *fairness_figures(e, self.palette),
                 *models_figure(e, self.palette),
-                *holdings_figure(e),
+                *holdings_figure(e.history.federation, ", in the first run"),
             ]
             for e in self.experiments
         }

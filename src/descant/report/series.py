@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from descant.report.gather import Entry, Experiment
+from descant.runs import Federation
 
 Floats = NDArray[np.float64]
 MOST_CLIENTS = 250  # that a chart draws; more are thinned evenly, and the caption says so
@@ -135,9 +136,8 @@ def both_models(entry: Entry, experiment: Experiment) -> pl.DataFrame:
     )
 
 
-def holdings(experiment: Experiment) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Who holds what, in the first run: labels by client (empty where targets are no labels), sizes by part."""
-    federation = experiment.history.federation
+def holdings(federation: Federation) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Who holds what: labels by client (empty where targets are no labels), sizes by part."""
     classes = 1 if federation.labels is None else federation.labels.shape[1]
     kept = thinned(len(federation.names), max(1, min(MOST_CLIENTS, _ROWS // max(classes, 3))))
     labels: list[dict[str, Any]] = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from descant.data import FederatedData
 from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
 from descant.metrics import across_clients
 
@@ -21,6 +22,12 @@ class Federation:
     names: list[str]
     sizes: dict[str, NDArray[np.int64]]  # part -> [N]
     labels: NDArray[np.int64] | None = None  # [N, classes]
+
+    @classmethod
+    def of(cls, data: FederatedData) -> Self:
+        sizes = {part: data.part(part).sizes.cpu().numpy() for part in ("train", "valid", "test")}
+        labels = data.counts().cpu().numpy() if data.classes is not None else None
+        return cls(list(data.clients), sizes, labels)
 
 
 @dataclass

@@ -1,0 +1,89 @@
+"""`descant data`: fetch and show, as a person uses them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from descant.cli.app import app
+from descant.cli.data import holdings_table, spark
+from descant.data import synthetic
+from descant.errors import SettingError
+
+SETTINGS = "data: {name: digits, partition: {name: labels, clients: 5, labels: 2}}\nmethod: ditto\nrounds: 2\n"
+
+
+def descant(*arguments: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from descant.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False, env=os.environ | env
+    )
+
+
+def show(*arguments: str) -> str:
+    """What `descant data show` prints."""
+    done = CliRunner().invoke(app, ["data", "show", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "run.yaml").write_text(SETTINGS)
+    return str(tmp_path / "run.yaml")
+
+
+def test_show_prints_who_holds_what(file: str) -> None:
+    printed = show(file)
+    assert "digits: who holds what" in printed and "5 clients, 1,797 examples" in printed
+    assert "2.0 of 10 labels a client on average" in printed and "█" in printed and "highest: 5" in printed
+    assert "4.0 of 10 labels" in show(file, "--set", "data.partition.labels=4")
+
+
+def test_a_data_set_that_is_drawn_anew_for_every_run_is_shown_for_its_seed(file: str) -> None:
+    drawn = [show(file, "--set", "data.seed=run", "--set", f"seed={seed}") for seed in (0, 1, 0)]
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+@pytest.mark.parametrize(("format", "begins"), [("html", b"<!DOCTYPE html>"), ("png", b"\x89PNG")])
+def test_show_draws_who_holds_what(tmp_path: Path, file: str, format: str, begins: bytes) -> None:
+    where = tmp_path / f"drawn.{format}"
+    assert str(where) in show(file, "--format", format, "--out", str(where)).replace("\n", "")
+    drawn = where.read_bytes()
+    assert drawn.lstrip().startswith(begins)
+    assert b'src="http' not in drawn  # it opens without a network
+
+
+def test_show_asks_for_data(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("method: ditto\n")
+    with pytest.raises(SettingError, match="'data' is missing"):
+        show(str(tmp_path / "run.yaml"))
+
+
+def test_missing_files_are_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: {name: mnist, partition: {name: iid, clients: 3}}\n")
+    done = descant("data", "show", "run.yaml", cwd=tmp_path, DESCANT_DATA=str(tmp_path / "none"))
+    assert done.returncode == 2 and "descant data fetch mnist" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_fetch_without_a_network_says_which_file_to_put_where(tmp_path: Path) -> None:
+    offline = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+    done = descant("data", "fetch", "heart-disease", "--root", str(tmp_path), **offline)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "processed.cleveland.data" in done.stderr and "download it elsewhere" in done.stderr
+
+
+def test_bars_grow_with_the_share_and_show_all_that_is_there() -> None:
+    assert spark([0, 0.001, 0.5, 0.499, 0], full=1.0) == " ▁▄▄ "
+    assert spark([0.2, 0.1, 0], full=0.2) == "█▄ "
+
+
+def test_many_clients_are_thinned_and_a_regression_has_no_labels() -> None:
+    table = holdings_table(synthetic(clients=120, samples=20))
+    assert table.row_count == 40 and "40 clients are shown" in str(table.caption)
+    assert next(iter(table.columns[0].cells)) == "0" and list(table.columns[0].cells)[-1] == "119"
