@@ -18,6 +18,7 @@ POSITIVE, COUNT, AT_LEAST_0 = "a positive number", "a positive number, or nothin
         *[(kind, "lr", value, POSITIVE) for kind in METHODS.values() for value in (0.0, -1.0, float("nan"))],
         *[(kind, "batch", 0, COUNT) for kind in METHODS.values()],
         (Local, "steps", 0, COUNT),
+        *[(Local, "momentum", value, "from 0 to below 1") for value in (-0.1, 1.0)],
         (Local, "epochs", -2, COUNT),
         (Local, "clip", 0.0, COUNT),
         (Local, "weight_decay", -0.1, AT_LEAST_0),

@@ -67,6 +67,15 @@ def advance(
     return Stepped(_keep(active, new, x), statistics, met, tuple(grad.calls))
 
 
+def heavy_ball(step: Step, momentum: float, state: tuple[Tensor, Tensor], grad: Any, *rows: Tensor) -> Any:
+    """A step with momentum: x [K, d] and its last move, to which each step adds its own."""
+    x, move = state
+    new = step(x, grad, *rows)
+    stepped = new.x if isinstance(new, Until) else new
+    move = momentum * move + (stepped - x)
+    return Until((x + move, move), new.met) if isinstance(new, Until) else (x + move, move)
+
+
 def _keep(active: Tensor, new: Any, old: Any) -> Any:
     """The new rows of active clients, the old rows of the others."""
     if isinstance(new, tuple):

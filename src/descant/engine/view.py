@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from descant.engine.batches import Rows, Schedule
 from descant.engine.cohort import finished_share
 from descant.engine.measure import measure
 from descant.engine.phases import Phase, phases
-from descant.engine.steps import run_step
+from descant.engine.steps import heavy_ball, run_step
 from descant.methods import Work
 from descant.methods.base import Step, X
 from descant.task import Batch, Compile, Execution, Layout
@@ -52,6 +53,10 @@ class View:
         self.figures: dict[str, Tensor] = {}
 
     def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
+        if work.momentum:
+            assert isinstance(x, Tensor), "a step on several tensors keeps its own momentum"
+            moving, resting = partial(heavy_ball, step, work.momentum), replace(work, momentum=0.0)
+            return self.run(moving, (x, torch.zeros_like(x)), *rows, work=resting, role=role, draws=draws)[0]
         roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
         steps = self._schedule(work, role, self.clients, self.share).steps
         model = role.split("/")[0]

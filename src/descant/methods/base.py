@@ -89,13 +89,14 @@ class Work:
     """How much local work: `steps`, or `epochs` over the local data, on minibatches of `batch` examples.
 
     `batch=None` takes all local data at each step; one that depends on the round is rounded up. `hold` keeps the
-    first minibatch for all steps.
+    first minibatch for all steps. `momentum` adds its multiple of the last move to each (from rest in every round).
     """
 
     steps: int | None = None
     epochs: int | None = None
     batch: int | ByRound | None = None
     hold: bool = False
+    momentum: float = 0.0
 
     def batch_in(self, round: int) -> int | None:
         """The size of a minibatch in a round."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -19,6 +19,7 @@ class Descent(Method):
     `lr` is the learning rate. The work of a round is `steps`, or `epochs` over the local data, on minibatches of
     `batch` examples (None: all local data; the size may depend on the round). `clip` bounds the L2 norm of the
     loss's gradient and `weight_decay` adds its multiple of x; both come before the pull towards a reference.
+    `momentum` adds its multiple of the last move to each step, from rest in every round.
     """
 
     default_work: ClassVar[Work] = Work(epochs=1)
@@ -29,6 +30,7 @@ class Descent(Method):
     batch: int | ByRound | None = 64
     clip: float | None = None
     weight_decay: float = 0.0
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         require(self, "lr", self.lr > 0, "a positive number")
@@ -40,12 +42,13 @@ class Descent(Method):
             require(self, field, allowed, "a positive number, or nothing")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number, or nothing")
         require(self, "weight_decay", self.weight_decay >= 0, "zero or more")
+        require(self, "momentum", 0 <= self.momentum < 1, "from 0 to below 1")
 
     @property
     def work(self) -> Work:
         if self.steps is None and self.epochs is None:
-            return Work(self.default_work.steps, self.default_work.epochs, self.batch)
-        return Work(self.steps, self.epochs, self.batch)
+            return replace(self.default_work, batch=self.batch, momentum=self.momentum)
+        return Work(self.steps, self.epochs, self.batch, momentum=self.momentum)
 
     def slope(self, x: Tensor, grad: Gradient) -> Tensor:
         """The gradient of the clients' loss at x [K, d], clipped, with weight decay."""
