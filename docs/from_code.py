@@ -6,7 +6,7 @@ Nothing is listed by hand, so a method, a data set, a setting or a command that 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -124,7 +124,17 @@ def commands() -> str:
     """Every command with its arguments, from the command line itself."""
     group: Any = get_command(app)
     context = typer.Context(group, info_name="descant")
-    return "\n\n".join(_command(name, group.get_command(context, name)) for name in group.list_commands(context))
+    return "\n\n".join(_command(name, command) for name, command in _leaves(group, context))
+
+
+def _leaves(group: Any, context: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, also those of groups."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from _leaves(command, context, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def _command(name: str, command: Any) -> str:

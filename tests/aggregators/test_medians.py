@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from descant import FederatedData, Task, simulate
 from descant.aggregators import AGGREGATORS, Aggregator, CoordinateMedian, GeometricMedian, Mean
+from descant.coupling import L2Norm, Penalty, Stop
 from descant.errors import SettingError
 from descant.methods import Ditto, FedAvg, Method, PFedMe
 
@@ -157,3 +159,37 @@ def test_a_median_withstands_a_message_that_ruins_the_mean(data: FederatedData) 
         assert run._simulation is not None
         norms[aggregator.name] = float(run._simulation.shared()[0].norm())
     assert norms["mean"] > 1e6 > 100 > max(norms["coordinate-median"], norms["geometric-median"])
+
+
+def test_what_is_infinitely_far_pulls_by_its_direction_alone() -> None:
+    points = torch.randn(9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    far, infinite = points.clone(), points.clone()
+    far[0], infinite[0] = 1e300, torch.inf
+    found = [GeometricMedian()({"u": leaf})["u"] for leaf in (far, infinite)]
+    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-9)
+    infinite[:5] = torch.inf
+    assert not GeometricMedian()({"u": infinite})["u"].isfinite().all(), "a majority is not hidden"
+
+
+@dataclass(frozen=True)
+class Own(Penalty):
+    """The l2 norm by its value and its prox alone, as a user would write it."""
+
+    name: ClassVar[str] = "own"
+
+    def value(self, x: Tensor) -> Tensor:
+        return x.norm(dim=-1)
+
+    def prox(self, x: Tensor, t: float) -> Tensor:
+        return L2Norm().prox(x, t)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e18, 1e30])
+def test_a_penalty_of_ones_own_never_claims_more_than_its_digits_hold(size: float) -> None:
+    points = torch.randn(10, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    points[0] = size
+    weights = torch.ones(10)
+    found, exact = (psi.center(points, weights, 0.1, Stop(1e-10, 200)) for psi in (Own(), L2Norm()))
+    slope = L2Norm().gradient(points - found.w, 0.1).mean(0).norm()
+    assert float(slope) <= found.residual + 1e-9, "what is left is said"
+    assert size > 1e10 or torch.allclose(found.w, exact.w, atol=1e-6)

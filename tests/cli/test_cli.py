@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from descant.cli.app import Kind
 from descant.methods import METHODS
+from descant.runs.grid import comparison
+from descant.runs.settings import read_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,9 +37,7 @@ def test_list_methods_as_json_says_name_summary_paper_and_fields() -> None:
     assert lp_proj["dim"] == 21 and lp_proj["p"] == 1.0
 
 
-@pytest.mark.parametrize(
-    "kind", ["attacks", "aggregators", "codecs", "projections", "penalties", "datasets", "partitions", "models"]
-)
+@pytest.mark.parametrize("kind", [kind.value for kind in Kind if kind is not Kind.METHODS])
 def test_every_kind_can_be_listed(kind: str) -> None:
     found = json.loads(descant("list", kind, "--json").stdout)
     assert isinstance(found, list) and (found or kind == "attacks")
@@ -127,6 +128,13 @@ def test_the_examples_run(tmp_path: Path, name: str) -> None:
     short += ["--set", "seeds=1"] if command == "compare" else []
     done = descant(command, str(EXAMPLES / name), *short, "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "papers").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_papers_tables_are_valid_comparisons(file: Path) -> None:
+    grid = comparison(read_settings(file))
+    assert len(grid.cells) == 3 * len(yaml.safe_load(file.read_text())["methods"])
+    assert all(cell.settings.data["seed"] == "run" for cell in grid.cells)
 
 
 @pytest.mark.slow

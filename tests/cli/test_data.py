@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import descant as dc
 from descant.cli.app import app
 from descant.cli.data import holdings_table, spark
 from descant.data import synthetic
@@ -86,4 +88,6 @@ def test_bars_grow_with_the_share_and_show_all_that_is_there() -> None:
 def test_many_clients_are_thinned_and_a_regression_has_no_labels() -> None:
     table = holdings_table(synthetic(clients=120, samples=20))
     assert table.row_count == 40 and "40 clients are shown" in str(table.caption)
+    regression = dc.FederatedData.from_arrays([(np.ones((9, 2), "f4"), np.ones((9, 1), "f4"))])
+    assert not any("labels" in str(column.header) for column in holdings_table(regression).columns)
     assert next(iter(table.columns[0].cells)) == "0" and list(table.columns[0].cells)[-1] == "119"

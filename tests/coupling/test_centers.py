@@ -232,7 +232,7 @@ def test_a_point_with_half_of_the_weight_is_the_geometric_median() -> None:
 @given(seeds, parties, dims, st.sampled_from([0.1, 1.0]))
 def test_any_penalty_has_a_centre_by_its_prox_alone(psi: Penalty, seed: int, K: int, d: int, t: float) -> None:
     x, p = points(seed, K, d)
-    found = accelerated(x, p, lambda c: psi.prox(c, t), t, Stop(1e-10, 20000))
+    found = accelerated(x, p, lambda c: psi.gradient(c, t), t, Stop(1e-10, 20000))
     exact = psi.center(x, p, t, STOP).w
     shares = p.double() / p.sum()
     assert found.residual <= 1e-10
@@ -279,7 +279,7 @@ def test_the_cap_is_kept_and_what_is_left_is_said(psi: Penalty) -> None:
     assert capped.iterations == 1
     left = np.linalg.norm(slope(psi, capped.w.numpy(), x.numpy(), p.double().numpy(), 0.1))
     assert capped.residual == pytest.approx(left, rel=1e-9) and left > 1e-6
-    generic = accelerated(x, p, lambda c: psi.prox(c, 0.1), 0.1, Stop(1e-12, 1))
+    generic = accelerated(x, p, lambda c: psi.gradient(c, 0.1), 0.1, Stop(1e-12, 1))
     assert generic.iterations == 1 and generic.residual > 1e-6
 
 

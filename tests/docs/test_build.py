@@ -67,9 +67,12 @@ def test_every_setting_has_a_row_that_says_what_it_is(site: Path) -> None:
 
 def test_every_command_has_a_section(site: Path) -> None:
     found = sections(site / "commands.html", 2)
-    for command in app.registered_commands:
-        name = command.name or command.callback.__name__  # type: ignore[union-attr]
-        assert "--help" in found[f"descant {name}"]
+    groups = {"": app} | {f"{group.name} ": group.typer_instance for group in app.registered_groups}
+    assert len(groups) > 1
+    for before, group in groups.items():
+        for command in group.registered_commands:
+            name = command.name or command.callback.__name__  # type: ignore[union-attr]
+            assert "--help" in found[f"descant {before}{name}"]
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,10 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
         command, *rest = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z]+=", word)]
         match command:
             case "descant":
-                group.commands[rest[0]].make_context(rest[0], rest[1:])
+                named = group.commands[rest[0]]
+                while hasattr(named, "commands"):
+                    named, rest = named.commands[rest[1]], rest[1:]
+                named.make_context(rest[0], rest[1:])
                 assert all((ROOT / word).is_file() for word in rest if word.startswith("examples/"))
             case "make":
                 assert rest[-1] in targets

@@ -30,6 +30,19 @@ def test_local_training_is_torchs_own(data: dc.FederatedData, mlp: dc.Task, mode
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
+def test_the_default_work_has_momentum_too(data: dc.FederatedData, linear: dc.Task) -> None:
+    runs = [dc.simulate(linear, data, Local(momentum=m, batch=2), rounds=1) for m in (0.0, 0.6)]
+    plain, moving = (run.personal(4).weight for run in runs)  # 13 examples: seven minibatches
+    assert not torch.allclose(plain, moving, atol=1e-3)
+
+
+def test_a_rule_that_stops_the_work_does_not_stop_momentum(data: dc.FederatedData, linear: dc.Task) -> None:
+    for method in (PFedMe(nu=1e-6, lam=0.5, cap=5), FLAME(eps=1e-8, cap=5, lr=0.1)):
+        moving = type(method)(**{**vars(method), "momentum": 0.9})
+        weights = [dc.simulate(linear, data, m, rounds=1).personal(4).weight for m in (method, moving)]
+        assert not torch.allclose(*weights, atol=1e-3), method.name
+
+
 METHODS = [
     FedAvg(steps=STEPS),
     Ditto(steps=STEPS),

@@ -10,6 +10,7 @@ import pytest
 from descant.errors import SettingError
 from descant.report import Report
 from descant.report.gather import differing, find, gather
+from descant.report.series import chosen, per_client
 from descant.runs import Run
 
 
@@ -71,3 +72,24 @@ def test_a_folder_without_runs_is_refused_by_name(tmp_path: Path) -> None:
         Report.of(tmp_path / "nothing")
     with pytest.raises(SettingError, match="at least one run"):
         Report([])
+
+
+def test_seeds_that_draw_their_own_clients_are_not_averaged_client_by_client(runs: list[Run]) -> None:
+    other = changed(runs[0], seed=7, data__settings=runs[0].config["data"]["settings"] | {"seed": 7})
+    assert gather([runs[0], runs[1]])[0].entries[0].federation is not None
+    assert gather([runs[0], other])[0].entries[0].federation is None
+
+
+def test_rounds_are_chosen_from_the_first_on_in_charts_as_in_tables(folder: Path) -> None:
+    report = Report.of(folder, first=4)
+    [experiment] = report.experiments
+    wanted = experiment.entries[0].runs[0].summary(4)["personal.test_accuracy.mean@chosen_on_valid"]
+    row = chosen(experiment).row(0, named=True)
+    assert row["metric"] == pytest.approx(wanted, rel=1e-4)
+    values = per_client(experiment.entries[0], experiment, "test_accuracy", "personal")[0]
+    assert values.mean() == pytest.approx(wanted)
+
+
+def test_names_that_look_alike_in_a_link_get_keys_of_their_own(runs: list[Run]) -> None:
+    named = [changed(runs[0], data__name=name) for name in ("my data", "my-data", "数据")]
+    assert len({experiment.key for experiment in gather(named)}) == 3

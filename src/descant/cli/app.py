@@ -91,6 +91,16 @@ def _resumable(folder: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Say how to go on, when the user interrupts a comparison."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("descant: interrupted; the same command goes on from here", highlight=False)
+        raise typer.Exit(130) from None
+
+
 def _say_run(run: Run, folder: Path) -> None:
     out.print(run_table(run))
     out.print(f"The run is in {folder}; for charts: descant report {folder}", soft_wrap=True)
@@ -164,7 +174,7 @@ def compare(
     from descant.runs.settings import read_settings
 
     grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
-    with Progress(quiet, as_json) as progress:
+    with _interruptible(), Progress(quiet, as_json) as progress:
         results = list(progress.run(grid))
     if not as_json:
         comparison_table(results, out, first=first)
@@ -224,8 +234,8 @@ def main() -> None:
     sys.path.append(str(Path.cwd()))  # so that `method: mine:MyMethod` is found in mine.py
     try:
         app()
-    except (ValueError, LookupError, FileNotFoundError) as error:
-        if type(error).__module__.split(".")[0] != "descant" and not isinstance(error, FileNotFoundError):
+    except (ValueError, LookupError, OSError) as error:
+        if type(error).__module__.split(".")[0] != "descant" and getattr(error, "filename", None) is None:
             raise
         err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)

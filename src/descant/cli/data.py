@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from descant.cli.console import err, out
@@ -97,7 +98,10 @@ def _load(values: dict[str, Any]) -> FederatedData:
 
     if "data" not in values:
         raise SettingError("the setting 'data' is missing")
-    spec = {"name": values["data"]} if isinstance(values["data"], str) else dict(values["data"])
+    spec = {"name": values["data"]} if isinstance(values["data"], str) else values["data"]
+    if not isinstance(spec, dict):
+        raise SettingError(f"data = {spec!r}: it must be a name, or a mapping with a name")
+    spec = dict(spec)
     if spec.get("seed") == "run":
         spec["seed"] = values.get("seed", 0)
     loaded: FederatedData = build("datasets", spec)
@@ -121,7 +125,7 @@ def holdings_table(shown: FederatedData) -> Table:
         table.add_column(f"training labels 0 to {counts.shape[1] - 1} (highest: {full:.0%})", no_wrap=True)
     largest = int(whole.max())
     for k in _some(len(shown)):
-        row = [shown.clients[k], *(f"{int(part[k]):,}" for part in sizes.values())]
+        row = [escape(shown.clients[k]), *(f"{int(part[k]):,}" for part in sizes.values())]
         row.append("█" * max(1, round(_WIDTH * int(whole[k]) / largest)))
         if labelled:
             row.append(spark(shares[k].tolist(), full))

@@ -52,7 +52,7 @@ class Progress:
         self.lines = not (quiet or json or self.bars)
         self._said = monotonic()
         self._bar = rich_progress.Progress(
-            rich_progress.TextColumn("{task.description}"),
+            rich_progress.TextColumn("{task.description}", markup=False),
             rich_progress.BarColumn(),
             rich_progress.MofNCompleteColumn(),
             rich_progress.TextColumn("{task.fields[note]}"),
@@ -73,10 +73,10 @@ class Progress:
     def cell(self, label: str, seed: int, rounds: int, place: str = "") -> Callable[[Record], None]:
         """What `simulate` calls with its records."""
         task = self._bar.add_task(f"{label}{place}", total=rounds, note="")
-        state, began, first = _State(), monotonic(), 0
+        state, began, first, said = _State(), monotonic(), 0, False
 
         def show(record: Record) -> None:
-            nonlocal first
+            nonlocal first, said
             state.take(record)
             self._bar.update(task, completed=state.round, note=state.note())
             if self.json and (event := event_of(record)) is not None:
@@ -84,7 +84,11 @@ class Progress:
             if isinstance(record, RoundRecord):
                 first = first or record.round
                 left = (monotonic() - began) / (state.round - first + 1) * (rounds - state.round)
-                self._line(f"{label}{place}", state, rounds, left)
+                if state.round < rounds:
+                    self._line(f"{label}{place}", state, rounds, left)
+            elif isinstance(record, Evaluated) and record.round == rounds and not said:
+                said = True  # the last line has the last evaluation
+                self._line(f"{label}{place}", state, rounds, 0.0)
 
         return show
 
@@ -112,4 +116,4 @@ class Progress:
         if self.lines and (monotonic() - self._said > _PAUSE or state.round == rounds):
             self._said = monotonic()
             rest = f", {left:.0f} s left" if state.round < rounds else ""
-            err.print(f"{label}: round {state.round} of {rounds}, {state.note()}{rest}")
+            err.print(f"{label}: round {state.round} of {rounds}, {state.note()}{rest}", markup=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from descant.runs import Run
@@ -80,7 +81,7 @@ def comparison_table(
             human_bytes(row.mean["bytes_down"]),
             f"{row.mean['gradients_per_client']:.0f}",
         ]
-        table.add_row(name, *cells)
+        table.add_row(escape(name), *cells)
     console.print(table)
     shown = "the round chosen on validation data" if rule == "chosen_on_valid" else "the last round"
     seeds = max(row.seeds for row in found)

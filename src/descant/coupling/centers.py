@@ -52,8 +52,12 @@ def median_interval(x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(broken, torch.nan, low), torch.where(broken, torch.nan, high)
 
 
-def accelerated(x: Tensor, p: Tensor, shrink: Callable[[Tensor], Tensor], t: float, stop: Stop) -> Center:
-    """The centre of x [K, d] under the envelope psi_t of any convex psi, given shrink(c) = prox_{t psi}(c).
+def accelerated(
+    x: Tensor, p: Tensor, gradient: Callable[[Tensor], Tensor], t: float, stop: Stop, loses: bool = False
+) -> Center:
+    """The centre of x [K, d] under the envelope psi_t of any convex psi, given the gradient of psi_t.
+
+    `loses` says that the gradient is (c - prox(c)) / t, which loses the last digits of c: they count as residual.
 
     A gradient step of length t is iteration (13) of Fed+, w <- sum_k p_k (w_k - prox(w_k - w)). Here it has
     Nesterov's momentum, restarted when it points uphill (O'Donoghue and Candes, 2015), and begins at the mean or at
@@ -62,17 +66,18 @@ def accelerated(x: Tensor, p: Tensor, shrink: Callable[[Tensor], Tensor], t: flo
     x = x.double()
     p = shares(p, x)
 
-    def move(w: Tensor) -> Tensor:  # by one iteration of (13)
+    def look(w: Tensor) -> tuple[Tensor, float]:  # one iteration of (13), and what is left
         c = x - w
-        return p @ (c - shrink(c))
+        slope = p @ gradient(c)
+        lost = torch.finfo(c.dtype).eps / t * float(torch.linalg.vector_norm(p @ c.abs())) if loses else 0.0
+        return t * slope, float(torch.linalg.vector_norm(slope)) + lost
 
     low, high = median_interval(x, p)
     starts = [p @ x, (low + high) / 2]
-    y = w = min(starts, key=lambda start: float(torch.linalg.vector_norm(move(start))))
+    y = w = min(starts, key=lambda start: look(start)[1])
     momentum, iterations = 1.0, 0
     while True:
-        step = move(y)
-        residual = float(torch.linalg.vector_norm(step)) / t
+        step, residual = look(y)
         if not residual > stop.tol or iterations == stop.cap:
             return Center(y, residual, iterations)
         last, w = w, y + step

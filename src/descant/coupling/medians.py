@@ -15,6 +15,7 @@ from torch import Tensor
 from descant.coupling.centers import Center, Stop, median_interval, shares
 
 _EPS, _TINY = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
+_FAR = 1e300  # differences of such numbers are finite
 _HALVINGS = 40  # of a step of Newton's that leads too far
 
 
@@ -58,7 +59,11 @@ def geometric_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
     """
     x = x.double()
     low, high = median_interval(x, p)
-    found = _search(x, shares(p, x), t, stop, (low + high) / 2)
+    start = (low + high) / 2
+    if not start.isfinite().all():
+        return Center(start, float("nan"), 0)
+    x = x.clamp(-_FAR, _FAR)  # what is infinitely far pulls by its direction alone
+    found = _search(x, shares(p, x), t, stop, start)
     if not stop.tol < found.residual or found.iterations >= stop.cap:
         return found
     nearest = x[torch.linalg.vector_norm(x - found.w, dim=1).argmin()]

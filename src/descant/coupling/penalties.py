@@ -47,7 +47,8 @@ class Penalty(ABC):
         """argmin_w sum_k p_k psi_t(w_k - w) over the rows w_k of x, with weights p [K]."""
         if t == 0:
             raise SettingError(f"a centre under {self!r} needs a delta above 0: it has no solver of its own")
-        return accelerated(x, p, lambda c: self.prox(c, t), t, stop)
+        loses = type(self).gradient is Penalty.gradient
+        return accelerated(x, p, lambda c: self.gradient(c, t), t, stop, loses)
 
 
 @dataclass(frozen=True)

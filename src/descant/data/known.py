@@ -71,11 +71,18 @@ KNOWN: dict[str, tuple[int, str]] = {
 }
 
 
-def check_known(file: Path, contents: bytes | memoryview) -> None:
+def check_known(file: Path, contents: bytes | memoryview, published: bool = False) -> None:
     """Refuse contents with the name and the size of a well-known file, but not its checksum.
 
-    A file of another size is other data in the same format, and no business of this check.
+    A file of another size is other data in the same format, and no business of this check, unless it has to be the
+    `published` one. Files may lie one folder below the set's own, as an archive leaves them.
     """
-    size, expected = KNOWN.get(f"{file.parent.name}/{file.name.removesuffix('.gz')}", (-1, ""))
+    name = file.name.removesuffix(".gz")
+    folders = (file.parent.name, file.parent.parent.name)
+    size, expected = next((KNOWN[key] for f in folders if (key := f"{f}/{name}") in KNOWN), (-1, ""))
+    if published and size >= 0 and len(contents) != size:
+        raise DataError(
+            f"it has {len(contents):,} bytes, and the published file {size:,}: fetch it again", file=file
+        )
     if len(contents) == size and sha256(contents).hexdigest() != expected:
         raise DataError("its checksum is not that of the published file: fetch it again", file=file)

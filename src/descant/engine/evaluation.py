@@ -22,8 +22,8 @@ class Evaluation:
 
     `models` are "personal", what a client deploys, and "shared", the global model where the method has one of its
     own. Losses are the task's, without any penalty. "selected" is the better of these two on the client's own
-    validation data, and needs them: the metric decides, between equals the loss. Where both are the same, or there
-    is no validation data, it is the personal one.
+    validation data, and needs them: the metric decides, between equals the loss, and without validation data it is
+    the personal one. A method with one model has nothing to select.
     """
 
     every: int = 1

@@ -80,7 +80,7 @@ class ADMM(Descent):
             return local.run(partial(self._descend, slope), theta, *rows, work=self.work, role=role), {}
         eps = self.upsilon * state["eps"]
         rule = eps / alpha.squeeze(1).square()
-        work = Work(steps=self.cap, batch=self.batch, hold=True)
+        work = Work(steps=self.cap, batch=self.batch, hold=True, momentum=self.momentum)
         return local.run(partial(self._descend_to, slope), theta, rule, *rows, work=work, role=role), {"eps": eps}
 
     def _descend(self, slope: Slope, theta: Tensor, grad: Gradient, *rows: Tensor) -> Tensor:

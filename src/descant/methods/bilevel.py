@@ -78,7 +78,7 @@ class Bilevel(Descent):
         """The lower level: descend in x for a fixed reference w."""
         if self.nu is None:
             return local.run(partial(self._descend, slope), x, w, work=self.work, role=role)
-        work = Work(steps=self.cap, batch=self.batch, hold=True)
+        work = Work(steps=self.cap, batch=self.batch, hold=True, momentum=self.momentum)
         nu = x.new_full((len(x),), in_round(self.nu, local.round))
         return local.run(partial(self._descend_to_nu, slope), x, w, nu, work=work, role=role)
 

@@ -19,7 +19,7 @@ class Descent(Method):
     `lr` is the learning rate. The work of a round is `steps`, or `epochs` over the local data, on minibatches of
     `batch` examples (None: all local data; the size may depend on the round). `clip` bounds the L2 norm of the
     loss's gradient and `weight_decay` adds its multiple of x; both come before the pull towards a reference.
-    `momentum` adds its multiple of the last move to each step, from rest in every round.
+    `momentum` adds its multiple of the last move to each step, from rest whenever local work begins.
     """
 
     default_work: ClassVar[Work] = Work(epochs=1)
@@ -38,7 +38,8 @@ class Descent(Method):
             raise SettingError(f"{type(self).__name__} has both steps and epochs: give one of them")
         for field in ("steps", "epochs", "batch"):
             value = getattr(self, field)
-            allowed = value is None or isinstance(value, ByRound) or value >= 1
+            scheduled = field == "batch" and isinstance(value, ByRound)
+            allowed = value is None or scheduled or (isinstance(value, int) and value >= 1)
             require(self, field, allowed, "a positive number, or nothing")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number, or nothing")
         require(self, "weight_decay", self.weight_decay >= 0, "zero or more")

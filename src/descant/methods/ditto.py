@@ -70,6 +70,8 @@ class Ditto(OverSolver):
         return self.solver.client_start(x) | own
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        one = len(self.lams) == 1 or not local.buffers["personal"].shape[1]
+        require(self, "lam", one, "one number for a model with running statistics (BatchNorm)")
         own, solved, message = {k: state[k] for k in _OWN if k in state}, self.solvers(state), Tree()
         if not self.tunes(local.round):
             message, solved = self.solver.client(down, solved, local)
@@ -86,8 +88,6 @@ class Ditto(OverSolver):
             self.inherit(begins, local)
             w = torch.where(begins[:, None], w, own["heard"])
             v = torch.where(begins[:, None, None], w[:, None], v)
-        one = len(self.lams) == 1 or not local.buffers["personal"].shape[1]
-        require(self, "lam", one, "one number for a model with running statistics (BatchNorm)")
         steps = [  # all candidates see the same minibatches
             local.run(self.step, v[:, c], w, w.new_full((len(w), 1), lam), work=self.work, role="personal")
             for c, lam in enumerate(self.lams)

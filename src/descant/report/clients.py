@@ -8,7 +8,7 @@ import polars as pl
 from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered
 from descant.report.gather import Experiment
 from descant.report.look import ACCENT, INK
-from descant.report.series import MOST_CLIENTS, both_models, chosen, holdings, sorted_clients
+from descant.report.series import MOST_CLIENTS, both_models, chosen, drawn_clients, holdings, sorted_clients
 from descant.runs import Federation
 
 _RULES = {"last": "the last round", "chosen_on_valid": "the round chosen on validation data"}
@@ -72,9 +72,10 @@ def models_figure(experiment: Experiment, palette: Palette) -> list[Figure]:
         Figure(
             key="models",
             title="Personal against shared model",
-            caption=f"One point a client, at {_RULES[experiment.rule]} (mean over seeds). {side} the diagonal the "
-            "client's own model serves it better than the shared one: personalization has paid."
-            f"{_thinned(experiment.history.federation)}",
+            caption=f"One point a client, at {_RULES[experiment.rule]} (mean over seeds, or the first seed "
+            f"where each has its own clients). {side} the diagonal the client's own model serves it better than "
+            "the shared one: personalization has paid."
+            f"{_thinned(experiment.history.federation, MOST_CLIENTS)}",
             panels=tuple(panels),
             small=True,
             wide=True,
@@ -95,7 +96,7 @@ def holdings_figure(federation: Federation, whose: str = "") -> list[Figure]:
             .mark_rect(color=ACCENT)
             .encode(
                 x,
-                alt.Y("label:O", title="label"),
+                alt.Y("label:O", title="label", axis=alt.Axis(labelOverlap=True)),
                 alt.Opacity(
                     "share:Q",
                     title="share of the client's examples",
@@ -125,7 +126,7 @@ def holdings_figure(federation: Federation, whose: str = "") -> list[Figure]:
             caption="The training labels of every client, darker where they are a larger share of what it holds, "
             f"and how many examples it has to train, validate and test on (dark to light){whose}. Few "
             "dark cells a column are a skewed federation; short columns are clients whose figures are noisy."
-            f"{_thinned(federation)}",
+            f"{_thinned(federation, drawn_clients(federation))}",
             panels=tuple(panels),
             wide=True,
         )
@@ -192,6 +193,6 @@ def _diagonal(frame: pl.DataFrame, metric: str, colour: str, label: str) -> Char
     return layered(line, points).properties(height=200, title=label)
 
 
-def _thinned(federation: Federation) -> str:
+def _thinned(federation: Federation, most: int) -> str:
     count = len(federation.names)
-    return f" {MOST_CLIENTS} of {count:,} clients are drawn." if count > MOST_CLIENTS else ""
+    return f" {most} of {count:,} clients are drawn." if count > most else ""

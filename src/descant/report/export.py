@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from descant.report.report import Report
 
 FORMATS = ("html", "png", "svg", "csv", "md", "latex")
-_LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"±": "$\\pm$", "–": "--", "~": "\\textasciitilde{}"})
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"±": "$\\pm$", "–": "--", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "\\": "\\textbackslash{}"}
+)
 
 
 def export(report: Report, folder: Path, format: str) -> list[Path]:
@@ -36,7 +40,7 @@ def _pictures(report: Report, format: str) -> Iterable[tuple[str, bytes | str]]:
     for key, figures in report.figures.items():
         for figure in figures:
             spec = figure.chart.to_dict()
-            name = f"{key}-{figure.key}.{format}"
+            name = re.sub(r"[^\w.+-]+", "-", f"{key}-{figure.key}.{format}")  # a metric may have any name
             if format == "svg":
                 yield name, vl_convert.vegalite_to_svg(spec, vl_version=version)
             else:

@@ -40,9 +40,10 @@ class Entry:
 
     @property
     def federation(self) -> Federation | None:
-        """Who takes part, where that is the same for every seed."""
+        """Who takes part, where that is the same for every seed: not where each draws its data anew."""
         first, *others = (history.federation for history in self.histories)
-        same = all(
+        draws = {run.config["data"]["settings"].get("seed") for run in self.runs}
+        same = len(draws) == 1 and all(
             first.names == other.names and all(np.array_equal(first.sizes[p], other.sizes[p]) for p in first.sizes)
             for other in others
         )
@@ -51,14 +52,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Entries on the same data with the same model: what may be compared."""
+    """Entries on the same data with the same model: what may be compared. Rounds are chosen from `first` on."""
 
     title: str
     entries: tuple[Entry, ...]
-
-    @property
-    def key(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+    key: str
+    first: int = 0
 
     @property
     def history(self) -> History:
@@ -73,7 +72,7 @@ class Experiment:
     def rule(self) -> str:
         """How the reported round is chosen: on validation data, where there is any."""
         histories = [history for entry in self.entries for history in entry.histories]
-        chosen = all(history.best_round(self.model, "valid", 0) is not None for history in histories)
+        chosen = all(history.best_round(self.model, "valid", self.first) is not None for history in histories)
         return "chosen_on_valid" if chosen else "last"
 
 
@@ -92,7 +91,7 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
     return list(found)
 
 
-def gather(runs: Sequence[Run]) -> list[Experiment]:
+def gather(runs: Sequence[Run], first: int = 0) -> list[Experiment]:
     """Runs as experiments: on the same data and model, with one entry a label; the same run counts once."""
     if not runs:
         raise SettingError("a report needs at least one run")
@@ -101,12 +100,14 @@ def gather(runs: Sequence[Run]) -> list[Experiment]:
         entries = by_problem.setdefault(_text(_problem(run.config)), {})
         seeds = entries.setdefault((_label(run.config), _text(_comparable(run.config))), {})
         seeds.setdefault(run.config["seed"], run)
-    experiments = []
+    found = []
     for entries in by_problem.values():
         labels = _distinct([(label, next(iter(seeds.values())).config) for (label, _), seeds in entries.items()])
         rows = [Entry(label, tuple(s.values())) for label, s in zip(labels, entries.values(), strict=True)]
-        experiments.append(Experiment(str(rows[0].config["data"]["name"]), tuple(rows)))
-    return _numbered(experiments)
+        found.append((str(rows[0].config["data"]["name"]), tuple(rows)))
+    titles = _numbered([title for title, _ in found])
+    keys = _numbered([_slug(title) for title in titles], "{}-{}")
+    return [Experiment(t, rows, key, first) for t, key, (_, rows) in zip(titles, keys, found, strict=True)]
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -161,10 +162,14 @@ def _distinct(labelled: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     return labels
 
 
-def _numbered(experiments: list[Experiment]) -> list[Experiment]:
-    """Titles that differ, where the same data was used in several ways or with several models."""
-    titles = [experiment.title for experiment in experiments]
-    for i, (experiment, title) in enumerate(zip(experiments, titles, strict=True)):
-        if titles.count(title) > 1:
-            experiments[i] = Experiment(f"{title} ({titles[: i + 1].count(title)})", experiment.entries)
-    return experiments
+def _slug(title: str) -> str:
+    """A title as the name of a file or an anchor."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "data"
+
+
+def _numbered(names: list[str], form: str = "{} ({})") -> list[str]:
+    """Names that differ, where the same data was used in several ways or with several models."""
+    return [
+        form.format(name, names[: i + 1].count(name)) if names.count(name) > 1 else name
+        for i, name in enumerate(names)
+    ]

@@ -29,7 +29,7 @@ class Report:
     """
 
     def __init__(self, runs: Sequence[Run], title: str | None = None, first: int = 0) -> None:
-        self.experiments: list[Experiment] = gather(runs)
+        self.experiments: list[Experiment] = gather(runs, first)
         self.title = title or "descant: " + ", ".join(experiment.title for experiment in self.experiments)
         self.first = first
         labels = dict.fromkeys(entry.label for e in self.experiments for entry in e.entries)

@@ -67,7 +67,7 @@ def chosen(experiment: Experiment) -> pl.DataFrame:
     rows = []
     for entry in experiment.entries:
         for run in entry.runs:
-            figures = run.summary()
+            figures = run.summary(experiment.first)
             clients = figures["clients"]
             rows.append(
                 {
@@ -86,9 +86,13 @@ def per_client(entry: Entry, experiment: Experiment, column: str, model: str) ->
     """A column of every client [N] at the reported round of `experiment.model`, for each seed that has one."""
     found = []
     for history in entry.histories:
-        t = history.best_round(experiment.model, "valid", 0) if experiment.rule == "chosen_on_valid" else None
-        t = max(history.spent, default=0) if t is None else t
-        values = history.evaluated.get(model, {}).get(t, {}).get(column)
+        if experiment.rule == "chosen_on_valid":
+            t = history.best_round(experiment.model, "valid", experiment.first)
+        elif history.collapse is None:
+            t = max(history.spent, default=0)
+        else:
+            continue  # a collapsed run has no last model
+        values = history.evaluated.get(model, {}).get(t, {}).get(column)  # type: ignore[arg-type]
         if values is not None:
             found.append(np.where(history.federation.sizes[column.split("_")[0]] > 0, values, np.nan))
     return found
@@ -118,11 +122,13 @@ def both_models(entry: Entry, experiment: Experiment) -> pl.DataFrame:
     """One row a client: the metric of its personal and of the shared model, where the entry has both."""
     column = f"test_{experiment.history.metric}"
     personal, shared = (per_client(entry, experiment, column, model) for model in ("personal", "shared"))
-    if not personal or not shared or entry.federation is None:
+    if not personal or not shared:
         return pl.DataFrame()
+    if entry.federation is None:  # other clients in every seed: there is no mean over seeds of a client
+        personal, shared = personal[:1], shared[:1]
     mean_personal, mean_shared = np.mean(personal, axis=0), np.mean(shared, axis=0)
     kept = [i for i in thinned(len(mean_personal), MOST_CLIENTS) if np.isfinite(mean_personal[i] + mean_shared[i])]
-    names = entry.federation.names
+    names = entry.histories[0].federation.names
     return pl.DataFrame(
         [
             {
@@ -138,8 +144,7 @@ def both_models(entry: Entry, experiment: Experiment) -> pl.DataFrame:
 
 def holdings(federation: Federation) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Who holds what: labels by client (empty where targets are no labels), sizes by part."""
-    classes = 1 if federation.labels is None else federation.labels.shape[1]
-    kept = thinned(len(federation.names), max(1, min(MOST_CLIENTS, _ROWS // max(classes, 3))))
+    kept = thinned(len(federation.names), drawn_clients(federation))
     labels: list[dict[str, Any]] = []
     if federation.labels is not None:
         totals = federation.labels.sum(1)
@@ -160,6 +165,12 @@ def holdings(federation: Federation) -> tuple[pl.DataFrame, pl.DataFrame]:
         for place, part in enumerate(("train", "valid", "test"))
     ]
     return pl.DataFrame(labels), pl.DataFrame(sizes)
+
+
+def drawn_clients(federation: Federation) -> int:
+    """How many clients the chart of holdings draws: fewer where there are many labels."""
+    classes = 1 if federation.labels is None else federation.labels.shape[1]
+    return min(len(federation.names), max(1, min(MOST_CLIENTS, _ROWS // max(classes, 3))))
 
 
 def thinned(count: int, most: int) -> list[int]:

@@ -53,6 +53,7 @@ def overview(experiment: Experiment, found: list[Row], rule: str) -> Table:
         "test loss": f"{model}.test_loss.mean@{rule}",
         "train loss": f"{model}.train_loss.mean@{rule}",
         "shared model": f"shared.test_{metric}.mean@{rule}",
+        "selected model": f"selected.test_{metric}.mean@{rule}",
         "round": f"{model}.round@{rule}",
     }
     spent = {
@@ -110,7 +111,7 @@ def worst_served(experiment: Experiment) -> Table:
                         Cell(seeds),
                     )
                 )
-    columns = ("method", "client", f"test {metric}", "train", "test", "labels (examples)", "seeds")
+    columns = ("method", "client", f"test {metric}", "train", "test", "labels (examples)", "seed")
     return Table("The clients that each method serves worst, and what they hold.", columns, tuple(lines))
 
 
@@ -165,6 +166,8 @@ def _figure(row: Row, name: str, whole: bool = False) -> Cell:
     mean, spread = row.mean[name], row.spread[name]
     if whole:
         return Cell(f"{mean:.0f}", mean)
+    if abs(mean) >= 1e9:  # it has diverged; bytes are said in words elsewhere
+        return Cell(f"{mean:.1e}" + (f" ±{spread:.0e}" if row.seeds > 1 else ""), mean)
     digits = 0 if abs(mean) >= 100 else 3 if abs(mean) >= 0.01 or mean == 0 else 5
     return Cell(f"{mean:,.{digits}f}" + (f" ±{spread:,.{digits}f}" if row.seeds > 1 else ""), mean)
 
@@ -175,7 +178,13 @@ def _by_client(entry: Entry, experiment: Experiment) -> list[tuple[Any, str, Any
     if not seeds:
         return []
     if entry.federation is not None:
-        return [(np.mean(seeds, axis=0), f"mean of {len(seeds)}", entry.federation)]
+        return [
+            (
+                np.mean(seeds, axis=0),
+                "all" if len(seeds) > 1 else str(entry.runs[0].config["seed"]),
+                entry.federation,
+            )
+        ]
     return [(seeds[0], str(entry.runs[0].config["seed"]), entry.histories[0].federation)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import altair as alt
-import numpy as np
 import polars as pl
 
 from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered
@@ -17,7 +16,7 @@ _NUMBERS = ("mean", "low", "high")
 def training_figures(experiment: Experiment, palette: Palette) -> list[Figure]:
     """Metric and loss over rounds and against their cost, then for each entry with the spread over its clients."""
     lines, bands = [], []
-    for measure in dict.fromkeys((experiment.history.metric, "loss")):
+    for measure in measures(experiment):
         frame = over_rounds(experiment, measure, experiment.model)
         if frame.is_empty():
             continue
@@ -28,7 +27,7 @@ def training_figures(experiment: Experiment, palette: Palette) -> list[Figure]:
                 caption=f"{_model(experiment)}: test {measure}, mean over clients; shaded, the range over seeds. "
                 f"{_better(experiment, measure)} Look for who gets there first, who stays there, and lines that "
                 "are closer to each other than their own seeds are.",
-                panels=(_lines(frame, "round:Q", "round", measure, palette),),
+                panels=(_lines(frame, "round:Q", "round", measure, palette, _lower(experiment, measure)),),
             )
         )
         bands.append(
@@ -71,18 +70,25 @@ def _cost(experiment: Experiment, palette: Palette) -> list[Figure]:
             caption="Gradients of single examples that a client has computed so far (mean over clients): the fair "
             "axis for methods that do different amounts of work a round. A method is better where its line is "
             "better than another's at the same place, not where it is longer.",
-            panels=(_lines(frame, "gradients:Q", "example gradients a client", metric, palette),),
+            panels=(
+                _lines(
+                    frame, "gradients:Q", "example gradients a client", metric, palette, _lower(experiment, metric)
+                ),
+            ),
         )
     )
     return figures
 
 
-def _lines(frame: pl.DataFrame, x: str, title: str, measure: str, palette: Palette) -> Chart:
+def _lines(frame: pl.DataFrame, x: str, title: str, measure: str, palette: Palette, lower: bool) -> Chart:
     labels = frame["method"].unique(maintain_order=True).to_list()
     field = x.split(":")[0]
     data = frame.select("method", field, *_NUMBERS, "end", "aim", *(["round"] if field != "round" else []))
     base = alt.Chart().encode(alt.X(x, title=title, axis=alt.Axis(grid=False, format="~s", tickCount=6)))
-    y = alt.Y("mean:Q", title=f"test {measure}", scale=alt.Scale(zero=False))
+    scale = alt.Scale(zero=False)
+    if lower and (frame["high"] > (most := _diverged(frame["low"], frame["round"]))).any():
+        scale = alt.Scale(zero=False, domainMax=most, clamp=True)
+    y = alt.Y("mean:Q", title=f"test {measure}", scale=scale)
     fields = ["method:N", "round:Q", "low:Q", "high:Q"]
     tooltip = [alt.Tooltip("mean:Q", title=f"test {measure}"), *map(alt.Tooltip, fields)]
     band = base.mark_area(opacity=0.15).encode(
@@ -118,7 +124,7 @@ def _against_bytes(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
 
 def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: Palette) -> list[Chart]:
     """One panel an entry, all on the same scale."""
-    low, high = _range(frame)
+    low, high = _range(frame, _lower(experiment, measure))
     scale = alt.Scale(domain=[low, high], clamp=True)
     y, mean = alt.Y("worst:Q", title=f"test {measure}", scale=scale), alt.Y("mean:Q", scale=scale)
     tooltip = ["method:N", "model:N", "round:Q", "worst:Q", "mean:Q", "best:Q"]
@@ -147,11 +153,17 @@ def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: P
     return panels
 
 
-def _range(frame: pl.DataFrame) -> tuple[float, float]:
+def _range(frame: pl.DataFrame, lower: bool) -> tuple[float, float]:
     """From the worst to the best tenth of any entry; one that diverges must not flatten all others."""
     numbers = pl.concat([frame["worst"], frame["best"]]).drop_nulls().to_numpy()
-    low, most, high = np.quantile(numbers, [0, 0.9, 1]) if len(numbers) else (0.0, 1.0, 1.0)
-    return float(low), float(most if high > 4 * most > 0 else high)
+    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
+    return low, min(high, _diverged(frame["worst"], frame["round"])) if lower else high
+
+
+def _diverged(values: pl.Series, rounds: pl.Series) -> float:
+    """From where on a loss is off the chart: four times that of the first evaluation, mostly before training."""
+    first = values.filter(rounds == rounds.min()).drop_nulls().to_numpy()
+    return 4 * float(first.max()) if len(first) and first.max() > 0 else float("inf")
 
 
 def _aim(base: alt.Chart) -> alt.Chart:
@@ -169,13 +181,22 @@ def _collapse(frame: pl.DataFrame, base: alt.Chart, y: alt.Y) -> list[alt.Chart]
     return [text.encode(y, tooltip=tooltip)]
 
 
+def measures(experiment: Experiment) -> list[str]:
+    """The metric and the loss, where they are not the same."""
+    task, metric = experiment.entries[0].config["task"], experiment.history.metric
+    return [metric] if metric in ("loss", task["loss"]) else [metric, "loss"]
+
+
 def _model(experiment: Experiment) -> str:
     return "What clients deploy" if experiment.model == "personal" else "The shared model"
 
 
 def _better(experiment: Experiment, measure: str) -> str:
-    up = measure != "loss" and experiment.history.higher_is_better
-    return "Higher is better." if up else "Lower is better."
+    return "Lower is better." if _lower(experiment, measure) else "Higher is better."
+
+
+def _lower(experiment: Experiment, measure: str) -> bool:
+    return measure == "loss" or not experiment.history.higher_is_better
 
 
 def _shared_note(experiment: Experiment, measure: str) -> str:

@@ -114,7 +114,7 @@ class Run:
             raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
         about = read_json(folder / "run.json")
         if about["format"] != _FORMAT:
-            raise ValueError(f"{folder} was written in format {about['format']}; this version reads {_FORMAT}")
+            raise SettingError(f"{folder} was written in format {about['format']}; this version reads {_FORMAT}")
         federation = federation_of(pl.read_parquet(folder / "federation.parquet"))
         history = History(about["metric"], about["higher_is_better"], federation)
         fill(history, *(pl.read_parquet(folder / f"{name}.parquet") for name in ("rounds", "clients")))

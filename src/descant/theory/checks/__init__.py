@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from descant.theory.checks import ditto, fairness, fedplus, flame, lpproj
 from descant.theory.checks.findings import Claim, Finding, Row
@@ -22,10 +22,4 @@ CHECKS: dict[str, Callable[[int, int], list[Finding]]] = {
 }
 
 
-def run(trials: int, seed: int) -> Iterator[tuple[str, list[Finding]]]:
-    """The findings of each check as it is done, by its name."""
-    for name, check in CHECKS.items():
-        yield name, check(trials, seed)
-
-
-__all__ = ["CHECKS", "Claim", "Finding", "Row", "run"]
+__all__ = ["CHECKS", "Claim", "Finding", "Row"]
