@@ -89,7 +89,7 @@ class Work:
     """How much local work: `steps`, or `epochs` over the local data, on minibatches of `batch` examples.
 
     `batch=None` takes all local data at each step; one that depends on the round is rounded up. `hold` keeps the
-    first minibatch for all steps. `momentum` adds its multiple of the last move to each, from rest when work begins.
+    first minibatch for all steps. `momentum` adds its multiple of the last move to each step.
     """
 
     steps: int | None = None
