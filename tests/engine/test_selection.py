@@ -19,7 +19,7 @@ from descant.cli.tables import comparison_table, run_table
 from descant.engine.evaluation import Evaluation, select
 from descant.engine.records import Evaluated
 from descant.errors import SettingError
-from descant.methods import Ditto, FedAvg, Local, LpProj, Method
+from descant.methods import METHODS, Ditto, FedAvg, Local, LpProj, Method
 from descant.runs.grid import comparison
 from descant.runs.settings import RunSettings
 
@@ -68,6 +68,19 @@ def task() -> dc.Task:
 
 
 DITTO = Ditto(lam=0.05, lr=0.3, steps=8, batch=None, solver=FedAvg(lr=0.5, steps=4, batch=None))
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in METHODS.values() if kind.has_shared and kind.personalizes], ids=lambda kind: kind.name
+)
+def test_every_method_with_both_models_selects(uneven: dc.FederatedData, kind: type[Method]) -> None:
+    how = Evaluation(every=3, models=ALL)
+    run = dc.simulate(task(), uneven, kind(lr=0.05, steps=3, batch=None), rounds=3, evaluate=how, mode="vmap")
+    own, common, chosen = (run.history.evaluated[model][3] for model in ALL)
+    for k in range(len(uneven)):
+        a, b = own["valid_accuracy"][k], common["valid_accuracy"][k]
+        shared = b > a or (a == b and common["valid_loss"][k] < own["valid_loss"][k])
+        assert chosen["test_accuracy"][k] == (common if shared else own)["test_accuracy"][k]
 
 
 def test_a_run_reports_the_selected_model(uneven: dc.FederatedData, tmp_path: Path) -> None:

@@ -14,24 +14,18 @@ from descant import FederatedData, Task, simulate
 from descant.coupling import Dense, Identity
 from descant.engine.cohort import sample_uniform
 from descant.errors import SettingError
-from descant.methods import LpProj
-from descant.methods.base import Aggregate, LocalView, Messages, Tree
+from descant.methods import LpProj, PowerLaw
+from descant.methods.base import Aggregate, Messages, Tree
 from descant.theory import Theorem14, quadratics
 from descant.theory.rates import sampling_error, smoothness
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheduled(LpProj):
-    """lp-proj with the step sizes of Theorem 14, and its accuracy of the lower level unless `nu` is given."""
+class Traced(LpProj):
+    """lp-proj that keeps its references."""
 
-    name: ClassVar[str] = "scheduled lp-proj"
+    name: ClassVar[str] = "traced lp-proj"
     trace: ClassVar[list[Tensor]] = []
-    schedule: Theorem14
-
-    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
-        t = local.round - 1
-        nu = self.nu or self.schedule.nu(t)
-        return LpProj.client(replace(self, eta=self.schedule.eta(t), nu=nu), down, state, local)
 
     def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
         new = super().server(server, messages, aggregate)
@@ -39,7 +33,16 @@ class Scheduled(LpProj):
         return new
 
 
-def references(method: Scheduled, h: Tensor, curvature: Tensor, **settings: Any) -> Tensor:  # [rounds, m]
+def scheduled(theorem: Theorem14, **fields: Any) -> Traced:
+    """lp-proj with the step sizes of Theorem 14, and its accuracy of the lower level unless `nu` is given."""
+    eta = PowerLaw(scale=8 / (theorem.beta * theorem.R * theorem.mu_F), shift=theorem.zeta, power=-1)
+    nu = PowerLaw(scale=8 / theorem.mu_F, shift=theorem.zeta, power=-1)
+    for t in (0, 7, 1000):
+        assert eta.at(t + 1) == pytest.approx(theorem.eta(t)) and nu.at(t + 1) == pytest.approx(theorem.nu(t))
+    return Traced(**{"eta": eta, "nu": nu, "beta": theorem.beta, "R": theorem.R} | fields)
+
+
+def references(method: Traced, h: Tensor, curvature: Tensor, **settings: Any) -> Tensor:  # [rounds, m]
     """The reference after each round, where client k's loss is 1/2 sum_j curvature_kj (x_j - h_kj)^2."""
     d = h.shape[1]
     inputs = [
@@ -66,9 +69,7 @@ def test_the_simulators_reference_moves_as_the_exact_error_assumes(beta: float, 
     mu_F, L_F = smoothness(lam, b, b)
     assert mu_F == L_F == lam * b / (lam + b)
     schedule = Theorem14(mu_F=mu_F, beta=beta, R=R)
-    method = Scheduled(
-        schedule=schedule, p=2.0, projection=Identity(), lam=lam, lr=0.25, nu=1e-26, batch=None, beta=beta, R=R
-    )
+    method = scheduled(schedule, p=2.0, projection=Identity(), lam=lam, lr=0.25, nu=1e-26, batch=None)
     found = references(method, h, torch.full_like(h, b), rounds=rounds, cohort=S, seed=5)
     w = torch.zeros(3, dtype=torch.float64)
     for t in range(rounds):
@@ -116,7 +117,7 @@ def test_lp_projs_error_falls_as_one_over_t_on_a_strongly_convex_problem() -> No
     mu_F, L_F = smoothness(lam, float(curvature.min()), float(curvature.max()), s)
     schedule = Theorem14(mu_F=mu_F, kappa_F=L_F / mu_F, beta=20.0)
     w = quadratics.lp_proj(torch.diag_embed(curvature), h, lam, P)[1]
-    method = Scheduled(schedule=schedule, p=2.0, dim=m, lam=lam, lr=0.3, batch=None, beta=20.0)
+    method = scheduled(schedule, p=2.0, dim=m, lam=lam, lr=0.3, batch=None)
     found = references(method, h, curvature, rounds=rounds, cohort=S, seed=0)
     errors = (found - w).square().sum(1)
     firsts = np.array([100, 200, 400, 800, 1600, 3200])
