@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from descant.errors import require
-from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree, Until, Work
-from descant.methods.descent import Descent
-
-Slope = Callable[..., Tensor]  # (theta [K, d], grad, *rows) -> the gradient of the local problem
+from descant.methods.base import Aggregate, LocalView, Messages, PerClient, Tree
+from descant.methods.inexact import Inexact, Slope
 
 
 @dataclass(frozen=True, kw_only=True)
-class ADMM(Descent):
+class ADMM(Inexact):
     """The fields of the ADMM methods: min sum_i alpha_i F_i(w_i) such that w_i = w, with duals pi_i.
 
     `rho` is the penalty parameter. The server keeps the last u_i = w_i + pi_i / rho of all m clients and aggregates
@@ -37,7 +33,6 @@ class ADMM(Descent):
     dual: bool = True
     eps: float | None = None
     upsilon: float = 0.5
-    cap: int = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +42,6 @@ class ADMM(Descent):
         require(self, "eps", self.eps is None or self.eps > 0, "a positive number, or nothing")
         require(self, "eps", self.eps is None or self.steps is self.epochs is None, "nothing where steps are given")
         require(self, "upsilon", 0 < self.upsilon < 1, "between 0 and 1")
-        require(self, "cap", self.cap >= 1, "a positive number")
 
     def first_server(self, w: Tensor, clients: int) -> Tree:
         """The server before the first round, when all u_i are w [d]."""
@@ -77,18 +71,10 @@ class ADMM(Descent):
     ) -> tuple[Tensor, Tree]:
         """The local problem, descended in theta: the new theta, and eps_i where there is one."""
         if self.eps is None:
-            return local.run(partial(self._descend, slope), theta, *rows, work=self.work, role=role), {}
+            return self.descend(slope, theta, *rows, local=local, role=role), {}
         eps = self.upsilon * state["eps"]
         rule = eps / alpha.squeeze(1).square()
-        work = Work(steps=self.cap, batch=self.batch, hold=True, momentum=self.momentum)
-        return local.run(partial(self._descend_to, slope), theta, rule, *rows, work=work, role=role), {"eps": eps}
-
-    def _descend(self, slope: Slope, theta: Tensor, grad: Gradient, *rows: Tensor) -> Tensor:
-        return theta - self.lr * slope(theta, grad, *rows)
-
-    def _descend_to(self, slope: Slope, theta: Tensor, grad: Gradient, rule: Tensor, *rows: Tensor) -> Until:
-        g = slope(theta, grad, *rows)
-        return Until(theta - self.lr * g, met=g.square().sum(-1) <= rule)
+        return self.descend(slope, theta, *rows, local=local, role=role, rule=rule), {"eps": eps}
 
     def step_dual(self, w_i: Tensor, w: Tensor, pi: Tensor) -> Tensor:
         return pi + self.rho * (w_i - w) if self.dual else pi

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from descant.errors import require
-from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree, Until, Work
-from descant.methods.descent import Descent
+from descant.methods.base import Aggregate, LocalView, Messages, PerClient, Tree, Work
+from descant.methods.inexact import Inexact, Slope
 from descant.methods.schedules import ByRound, in_round
-
-Slope = Callable[[Tensor, Gradient, Tensor], Tensor]  # (x [K, d], grad, w) -> the gradient of the lower level
 
 
 def role_of(r: int) -> str:
@@ -24,7 +20,7 @@ def role_of(r: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bilevel(Descent):
+class Bilevel(Inexact):
     """The fields of the bilevel methods.
 
     `lam` weighs the tie. `lr` is the rate of the lower level, `eta` that of the reference w, `R` the number of
@@ -45,7 +41,6 @@ class Bilevel(Descent):
     beta: float = 1.0
     weighted: bool = False
     nu: float | ByRound | None = None
-    cap: int = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +50,6 @@ class Bilevel(Descent):
         require(self, "beta", self.beta > 0, "a positive number")
         positive = self.nu is None or isinstance(self.nu, ByRound) or self.nu > 0
         require(self, "nu", positive, "a positive number, or nothing")
-        require(self, "cap", self.cap >= 1, "a positive number")
         require(self, "nu", self.nu is None or self.steps is self.epochs is None, "nothing where steps are given")
 
     def client_start(self, x: Tensor) -> Tree:
@@ -76,15 +70,5 @@ class Bilevel(Descent):
 
     def minimise(self, slope: Slope, x: Tensor, w: Tensor, local: LocalView, role: str) -> Tensor:
         """The lower level: descend in x for a fixed reference w."""
-        if self.nu is None:
-            return local.run(partial(self._descend, slope), x, w, work=self.work, role=role)
-        work = Work(steps=self.cap, batch=self.batch, hold=True, momentum=self.momentum)
-        nu = x.new_full((len(x),), in_round(self.nu, local.round))
-        return local.run(partial(self._descend_to_nu, slope), x, w, nu, work=work, role=role)
-
-    def _descend(self, slope: Slope, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
-        return x - self.lr * slope(x, grad, w)
-
-    def _descend_to_nu(self, slope: Slope, x: Tensor, grad: Gradient, w: Tensor, nu: Tensor) -> Until:
-        g = slope(x, grad, w)
-        return Until(x - self.lr * g, met=g.square().sum(-1) <= nu)
+        rule = None if self.nu is None else x.new_full((len(x),), in_round(self.nu, local.round))
+        return self.descend(slope, x, w, local=local, role=role, rule=rule)
