@@ -19,8 +19,8 @@ from time import perf_counter, sleep
 
 from scale import PeakMemory
 
-from descant.data import DATASETS
 from descant.data.partitions import Labels
+from descant.datasets import DATASETS
 
 
 def measure(name: str, clients: int, labels: int) -> dict[str, float]:

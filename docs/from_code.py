@@ -17,8 +17,8 @@ from typer.main import get_command
 import descant
 from descant.catalog import CATALOG, entries
 from descant.cli.app import app
+from descant.experiment.settings import RunSettings
 from descant.methods import METHODS, Method, Work
-from descant.runs.settings import RunSettings
 
 
 def methods() -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from descant.runs.grid import Grid, comparison
-from descant.runs.settings import read_settings
+from descant.experiment.grid import Grid, comparison
+from descant.experiment.settings import read_settings
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "lp-proj-synthetic.yaml"
 

@@ -1,11 +1,11 @@
 """descant: personalized federated learning, with every client its own model, tied to a shared reference."""
 
-from descant import aggregators, codecs, coupling, data, methods, models
+from descant import aggregators, codecs, coupling, data, datasets, methods, models
 from descant.data import FederatedData
 from descant.engine import Evaluation
-from descant.resume import resume
-from descant.runs import Run
-from descant.simulate import simulate
+from descant.experiment import Run
+from descant.experiment.resume import resume
+from descant.experiment.simulate import simulate
 from descant.task import Metric, Task
 from descant.version import __version__
 
@@ -22,6 +22,7 @@ __all__ = [
     "codecs",
     "coupling",
     "data",
+    "datasets",
     "load",
     "methods",
     "models",

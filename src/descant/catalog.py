@@ -15,7 +15,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from descant.aggregators import AGGREGATORS, Aggregator
 from descant.codecs import CODECS
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
-from descant.data import DATASETS, PARTITIONS, Partition
+from descant.data import PARTITIONS, Partition
+from descant.datasets import DATASETS
 from descant.errors import SettingError, unknown
 from descant.methods import METHODS, SCHEDULES, ByRound, Method
 from descant.models import MODELS

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from descant.cli.app import Kind
+from descant.experiment.grid import comparison
+from descant.experiment.settings import read_settings
 from descant.methods import METHODS
-from descant.runs.grid import comparison
-from descant.runs.settings import read_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

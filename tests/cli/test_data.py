@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import descant as dc
 from descant.cli.app import app
 from descant.cli.data import holdings_table, spark
-from descant.data import synthetic
+from descant.datasets import synthetic
 from descant.errors import SettingError
 
 SETTINGS = "data: {name: digits, partition: {name: labels, clients: 5, labels: 2}}\nmethod: ditto\nrounds: 2\n"

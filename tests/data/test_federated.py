@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from descant.data import DATASETS, DataError, FederatedData, Part
+from descant.data import DataError, FederatedData, Part
+from descant.datasets import DATASETS
 from descant.errors import SettingError
 
 sizes_of_clients = st.lists(st.integers(2, 30), min_size=1, max_size=12)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from descant.data import DATASETS, DataError, FederatedData, synthetic
+from descant.data import DataError, FederatedData
+from descant.datasets import DATASETS, synthetic
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_what_is_missing_or_truncated_is_named(data: FederatedData, tmp_path: Pa
 def test_synthetic_clients_drawn_into_files_are_those_drawn_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("descant.data.synthetic")
+    module = import_module("descant.datasets.synthetic")
     monkeypatch.setattr(module, "_BLOCK", 3)
     settings = {"clients": 7, "samples": 20, "seed": 5}
     assert_same(synthetic(**settings, folder=tmp_path), synthetic(**settings))

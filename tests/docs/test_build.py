@@ -14,8 +14,8 @@ import pytest
 
 from descant.catalog import CATALOG, entries
 from descant.cli.app import app
+from descant.experiment.settings import RunSettings
 from descant.methods import Method
-from descant.runs.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 

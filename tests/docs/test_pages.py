@@ -17,8 +17,8 @@ from typer.main import get_command
 
 import descant as dc
 from descant.cli.app import app
-from descant.runs.grid import comparison
-from descant.runs.settings import RunSettings
+from descant.experiment.grid import comparison
+from descant.experiment.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

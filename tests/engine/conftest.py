@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from descant import FederatedData, Run, Task, simulate
 from descant.engine.view import Setting, View
+from descant.execution import Vmap
 from descant.methods import Method
-from descant.task import Vmap
 
 FEATURES, CLASSES = 4, 3
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from descant.data import Part
-from descant.engine.batches import Rows, Schedule
+from descant.execution.batches import Rows, Schedule
 from descant.methods import Work
 
 Sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
@@ -137,6 +137,6 @@ def test_every_example_is_as_likely_to_come_first() -> None:
 def test_how_far_ahead_minibatches_are_drawn_does_not_matter(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     sizes, work = [5, 1, 8], Work(epochs=4, batch=2)
     at_once = [seen(schedule(sizes, work), k) for k in range(3)]
-    monkeypatch.setattr("descant.engine.batches._WINDOW", window)
+    monkeypatch.setattr("descant.execution.batches._WINDOW", window)
     drawn = schedule(sizes, work)
     assert [seen(drawn, k) for k in range(3)] == at_once

@@ -14,8 +14,8 @@ from descant.coupling import Identity
 from descant.engine.cohort import sample
 from descant.engine.view import Setting, View
 from descant.engine.wire import seen_by
+from descant.execution import Vmap
 from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe
-from descant.task import Vmap
 
 N, S, ROUNDS, D = 7, 3, 2, 15  # D: a linear model of 4 features and 3 classes
 METHODS = [

@@ -12,9 +12,9 @@ from torch._dynamo.utils import counters
 
 import descant as dc
 from descant.coupling import Identity
-from descant.engine.phases import phases
+from descant.execution import Compile
+from descant.execution.phases import phases
 from descant.methods import Ditto, FedAvg, Local, LpProj, Method
-from descant.task import Compile
 
 Ragged = list[int]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from descant import FederatedData, Task
-from descant.engine.batches import Rows, Schedule
+from descant.execution.batches import Rows, Schedule
 from descant.methods import (
     Aggregate,
     FedAvg,

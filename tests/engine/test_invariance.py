@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from descant import FederatedData, Run, Task, simulate
+from descant.execution import Vmap
 from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe
-from descant.task import Batch, Vmap
+from descant.task import Batch
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
 METHODS = [

@@ -19,9 +19,9 @@ from descant.cli.tables import comparison_table, run_table
 from descant.engine.evaluation import Evaluation, select
 from descant.engine.records import Evaluated
 from descant.errors import SettingError
+from descant.experiment.grid import comparison
+from descant.experiment.settings import RunSettings
 from descant.methods import METHODS, Ditto, FedAvg, Local, LpProj, Method
-from descant.runs.grid import comparison
-from descant.runs.settings import RunSettings
 
 ALL = ("personal", "shared", "selected")
 some = st.sampled_from([0.0, 0.25, 0.5, 1.0, float("nan")])

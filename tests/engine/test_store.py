@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from descant.engine.store import ClientStore, MappedStore, Tree
+from descant.state.store import ClientStore, MappedStore, Tree
 
 N = 9
 

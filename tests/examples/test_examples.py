@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import descant as dc
-from descant.runs.settings import RunSettings, read_settings
+from descant.experiment.settings import RunSettings, read_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

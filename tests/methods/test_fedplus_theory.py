@@ -22,8 +22,8 @@ from descant.aggregators import Mean
 from descant.codecs import Native
 from descant.coupling import Indicator, L1Norm, L2Norm, Squared, Zero
 from descant.engine import Evaluation, Plan, RoundRecord, Simulation
+from descant.execution import Vmap
 from descant.methods import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
-from descant.task import Vmap
 
 Array = NDArray[np.float64]
 SIZES, D = (6, 3, 9, 4, 13, 5, 7), 3

@@ -19,8 +19,8 @@ from descant.aggregators import Mean
 from descant.codecs import Native
 from descant.coupling import Dense
 from descant.engine import Evaluation, Plan, RoundRecord, Simulation
+from descant.execution import Vmap
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
-from descant.task import Vmap
 
 Vector = NDArray[np.float64]
 State = dict[str, Vector]

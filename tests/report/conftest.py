@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from descant.runs.grid import comparison
+from descant.experiment.grid import comparison
 
 ODD = 'Ditto </script><b>& "co"|%_#'  # a label that HTML, Markdown and LaTeX would all trip over
 METHODS = {

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from descant.errors import SettingError
+from descant.experiment import Run
 from descant.report import Report
 from descant.report.gather import differing, find, gather
 from descant.report.series import chosen, per_client
-from descant.runs import Run
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from descant.experiment import Federation, History, Run
 from descant.report import Report
-from descant.runs import Federation, History, Run
 
 CLIENTS, ROUNDS = 250, 200
 

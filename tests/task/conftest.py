@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from descant.task import Batch, Execution, Objective
+from descant.execution import Execution
+from descant.task import Batch, Objective
 
 Examples = tuple[Tensor, Tensor]
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from descant.errors import TaskError
-from descant.task import Execution, Loop, SingleExampleError, Task, Vmap, choose
+from descant.execution import Execution, Loop, SingleExampleError, Vmap, choose
+from descant.task import Task
 
 Helper = Callable[..., Any]
 Clients = list[tuple[Tensor, Tensor]]

@@ -9,7 +9,8 @@ from scipy import stats
 from torch import Tensor, nn
 
 import descant as dc
-from descant.task import Batch, Loop, Task, Vmap, choose
+from descant.execution import Loop, Vmap, choose
+from descant.task import Batch, Task
 
 Helper = Callable[..., Any]
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from descant.task import Batch, Execution, Loop, Predict, Task, Vmap, choose
+from descant.execution import Execution, Loop, Vmap, choose
+from descant.task import Batch, Predict, Task
 
 Helper = Callable[..., Any]
 SIZES = (5, 3, 1)  # of ragged clients

@@ -10,7 +10,8 @@ from torch import nn
 
 import descant as dc
 from descant.errors import TaskError
-from descant.task import Batch, Loop, Task
+from descant.execution import Loop
+from descant.task import Batch, Task
 
 
 def network() -> nn.Module:

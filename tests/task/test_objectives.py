@@ -11,7 +11,8 @@ from torch.nn import functional
 
 import descant as dc
 from descant.errors import SettingError, TaskError
-from descant.task import LOSSES, Loop, Metric, Task, Vmap, choose
+from descant.execution import Loop, Vmap, choose
+from descant.task import LOSSES, Metric, Task
 from descant.task.objectives import masked_mean
 
 Helper = Callable[..., Any]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from descant.errors import SettingError, TaskError
-from descant.task import Batch, Loop, Task, Vmap, choose
+from descant.execution import Loop, Vmap, choose
+from descant.task import Batch, Task
 
 Helper = Callable[..., Any]
 

@@ -10,7 +10,8 @@ from torch.nn import functional
 
 import descant as dc
 from descant.errors import TaskError
-from descant.task import Task, choose
+from descant.execution import choose
+from descant.task import Task
 
 
 class Scorer(nn.Module):

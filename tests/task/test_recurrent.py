@@ -11,7 +11,8 @@ from torch.nn import functional
 
 import descant as dc
 from descant.errors import TaskError
-from descant.task import Loop, Task, choose
+from descant.execution import Loop, choose
+from descant.task import Task
 
 Helper = Callable[..., Any]
 

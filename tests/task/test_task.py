@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant.errors import SettingError, TaskError
-from descant.task import Batch, Loop, Task, Vmap, choose
+from descant.execution import Loop, Vmap, choose
+from descant.task import Batch, Task
 from descant.task import task as task_module
 
 Helper = Callable[..., Any]

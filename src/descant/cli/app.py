@@ -21,7 +21,7 @@ from descant.cli.theory import theory
 from descant.version import __version__
 
 if TYPE_CHECKING:
-    from descant.runs import Run
+    from descant.experiment import Run
 
 app = typer.Typer(
     name="descant",
@@ -83,7 +83,7 @@ def _resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from descant.runs import unfinished
+        from descant.experiment import unfinished
 
         if not unfinished(folder):
             raise
@@ -125,7 +125,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one method, as FILE.yaml says."""
-    from descant.runs.settings import RunSettings, read_settings
+    from descant.experiment.settings import RunSettings, read_settings
 
     settings = RunSettings.of(read_settings(file, set))
     folder = folder or Path("runs") / file.stem
@@ -144,8 +144,8 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run; its result is that of an unbroken one."""
-    from descant.resume import resume as go_on
-    from descant.runs.journal import Journal
+    from descant.experiment.journal import Journal
+    from descant.experiment.resume import resume as go_on
 
     config = Journal.reopen(folder).before
     with _resumable(folder), Progress(quiet, as_json) as progress:
@@ -170,8 +170,8 @@ def compare(
 
     Cells that are finished already are read, not run again; one that was interrupted is gone on with.
     """
-    from descant.runs.grid import comparison
-    from descant.runs.settings import read_settings
+    from descant.experiment.grid import comparison
+    from descant.experiment.settings import read_settings
 
     grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
     with _interruptible(), Progress(quiet, as_json) as progress:

@@ -41,7 +41,7 @@ def fetch(
     """Download a data set from its own address, go on with a broken download, and verify what is there."""
     from rich import progress
 
-    from descant.data.fetch import fetch as get
+    from descant.datasets.fetch import fetch as get
 
     columns = (
         progress.TextColumn("{task.description}"),
@@ -75,14 +75,14 @@ def show(
     ] = None,
 ) -> None:
     """Print or draw who holds what: labels by client, sizes."""
-    from descant.runs.settings import read_settings
+    from descant.experiment.settings import read_settings
 
     shown = _load(read_settings(file, set))
     if format is Shown.TEXT:
         out.print(holdings_table(shown))
         return
+    from descant.experiment import Federation
     from descant.report.clients import holdings_figure
-    from descant.runs import Federation
 
     where = where or Path(f"holdings.{format.value}")
     [figure] = holdings_figure(Federation.of(shown))

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from descant.cli.progress import Progress
 from descant.cli.tables import comparison_table
-from descant.runs.grid import comparison
+from descant.experiment.grid import comparison
 
 _STEPS = 20  # minibatch gradients a client and round, the same for every method
 

@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from descant.engine import Collapse, Evaluated, Record, RoundRecord
+from descant.experiment import Run
 from descant.files import plain
-from descant.runs import Run
 
 
 def event_of(record: Record) -> dict[str, Any] | None:

@@ -13,9 +13,9 @@ from rich import progress as rich_progress
 from descant.cli.console import err
 from descant.cli.events import emit, event_of, finished_event
 from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
-from descant.runs import Run
-from descant.runs.grid import Cell, Grid
-from descant.runs.table import human_bytes
+from descant.experiment import Run
+from descant.experiment.grid import Cell, Grid
+from descant.experiment.table import human_bytes
 
 _PAUSE = 10.0  # seconds between two lines where there is no terminal
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from descant.runs import Run
-from descant.runs.grid import Cell
-from descant.runs.table import Row, human_bytes, rows, unequal
+from descant.experiment import Run
+from descant.experiment.grid import Cell
+from descant.experiment.table import Row, human_bytes, rows, unequal
 
 _STATISTICS = ("mean", "weighted_mean", "std", "worst_10")
 

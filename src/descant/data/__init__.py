@@ -1,38 +1,33 @@
-"""Who holds which examples: FederatedData, the ways to make it, and ready-made data sets."""
+"""Who holds which examples: FederatedData, and the ways to make it. Data sets by name are in `descant.datasets`."""
 
-from collections.abc import Callable
+from typing import Any
 
-from descant.data.digits import digits
 from descant.data.errors import DataError
 from descant.data.examples import Examples
 from descant.data.federated import FederatedData
 from descant.data.huggingface import from_huggingface
 from descant.data.part import Part
 from descant.data.partitions import PARTITIONS, Partition, partitioned
-from descant.data.sets import SETS
-from descant.data.synthetic import fedplus_synthetic, synthetic
 
-# By the name that settings and the command line use; a docstring's first line is what `list` shows.
-DATASETS: dict[str, Callable[..., FederatedData]] = {
-    "synthetic": synthetic,
-    "fedplus-synthetic": fedplus_synthetic,
-    "digits": digits,
-    "folder": FederatedData.from_folder,
-    "mapped": FederatedData.from_mapped,
-    **SETS,
-}
+# Names of descant.datasets, which imports this package.
+_BY_NAME = ("DATASETS", "digits", "fedplus_synthetic", "synthetic")
 
 __all__ = [
-    "DATASETS",
     "PARTITIONS",
     "DataError",
     "Examples",
     "FederatedData",
     "Part",
     "Partition",
-    "digits",
-    "fedplus_synthetic",
     "from_huggingface",
     "partitioned",
-    "synthetic",
+    *_BY_NAME,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _BY_NAME:
+        from descant import datasets
+
+        return getattr(datasets, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

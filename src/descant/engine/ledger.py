@@ -7,10 +7,11 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from descant.engine.leaves import Leaves
 from descant.engine.records import Account, RoundRecord
+from descant.state.leaves import Leaves, Spec
 
 KINDS = ("bytes_up", "bytes_down", "gradients", "examples")
+ACCOUNTS: Spec = {"spent": ((len(KINDS),), torch.int64)}  # what a store on disk keeps for the ledger
 
 
 class Ledger:

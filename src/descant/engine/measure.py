@@ -7,8 +7,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from descant.engine.batches import Rows
-from descant.task import Execution
+from descant.execution import Execution
+from descant.execution.batches import Rows
 
 _BLOCK = 2**23  # input numbers looked at in one go
 

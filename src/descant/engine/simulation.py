@@ -14,18 +14,18 @@ from descant.aggregators import Aggregator
 from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.draws import seed_of, uniform
-from descant.engine.batches import Rows
 from descant.engine.cohort import Sampling, sample, sample_uniform
 from descant.engine.evaluation import Evaluation, select
-from descant.engine.ledger import Ledger
+from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.measure import measure
 from descant.engine.records import Account, Collapse, Evaluated, RoundRecord, Snapshot
-from descant.engine.store import ClientStore, MappedStore
-from descant.engine.tuning import at_once
 from descant.engine.view import Setting, View
 from descant.engine.wire import Inbox, Server, not_finite, rows_finite, seen_by, size_of_one
+from descant.execution import Execution
+from descant.execution.batches import Rows
+from descant.execution.tuning import at_once
 from descant.methods import Method, Tree
-from descant.task import Execution
+from descant.state.store import ClientStore, MappedStore
 
 Record = RoundRecord | Evaluated | Account | Collapse
 _KEPT = "statistics."  # prefix of the running statistics among the clients' leaves
@@ -81,7 +81,7 @@ class Simulation:
             self.store = ClientStore(len(data), self._first_state, self.x0.device)
             self.ledger = Ledger(len(data))
         else:
-            self.store = mapped = MappedStore(len(data), self._first_state, folder)
+            self.store = mapped = MappedStore(len(data), self._first_state, folder, ACCOUNTS)
             self.ledger = Ledger(len(data), mapped.files)
 
     def run(self) -> Iterator[Record]:

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from descant.data import FederatedData
-from descant.engine.batches import Rows, Schedule
 from descant.engine.cohort import finished_share
 from descant.engine.measure import measure
-from descant.engine.phases import Phase, phases
-from descant.engine.steps import heavy_ball, run_step
+from descant.execution import Compile, Execution
+from descant.execution.base import SingleExampleError
+from descant.execution.batches import Rows, Schedule
+from descant.execution.phases import Phase, phases
+from descant.execution.steps import heavy_ball, run_step
 from descant.methods import Work
 from descant.methods.base import Step, X
-from descant.task import Batch, Compile, Execution, Layout
-from descant.task.execution import SingleExampleError
+from descant.task import Batch, Layout
 
 
 @dataclass(frozen=True)

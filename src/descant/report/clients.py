@@ -5,11 +5,11 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
+from descant.experiment import Federation
 from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered
 from descant.report.gather import Experiment
 from descant.report.look import ACCENT, INK
 from descant.report.series import MOST_CLIENTS, both_models, chosen, drawn_clients, holdings, sorted_clients
-from descant.runs import Federation
 
 _RULES = {"last": "the last round", "chosen_on_valid": "the round chosen on validation data"}
 

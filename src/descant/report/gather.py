@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from descant.errors import SettingError
-from descant.runs import Federation, History, Run, finished
+from descant.experiment import Federation, History, Run, finished
 
 # What may differ between the seeds of one entry.
 _INCIDENTAL = ("seed", "execution", "versions", "label", "settings", "store", "commit", "chunk")

@@ -11,6 +11,7 @@ from typing import Self
 import altair as alt
 
 from descant.errors import SettingError, unknown
+from descant.experiment import Run
 from descant.files import write
 from descant.report.clients import fairness_figures, holdings_figure, models_figure
 from descant.report.export import FORMATS, export
@@ -19,7 +20,6 @@ from descant.report.gather import Experiment, find, gather
 from descant.report.look import styles
 from descant.report.page import render
 from descant.report.training import training_figures
-from descant.runs import Run
 
 
 class Report:

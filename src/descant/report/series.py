@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from descant.experiment import Federation
 from descant.report.gather import Entry, Experiment
-from descant.runs import Federation
 
 Floats = NDArray[np.float64]
 MOST_CLIENTS = 250  # that a chart draws; more are thinned evenly, and the caption says so

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import yaml
 
+from descant.experiment.table import Row, human_bytes, rows, unequal
 from descant.files import plain
 from descant.report.gather import Entry, Experiment, differing, flat
 from descant.report.series import per_client
-from descant.runs.table import Row, human_bytes, rows, unequal
 
 RULES = {"chosen_on_valid": "round chosen on validation data", "last": "last round", "best_on_test": "best on test"}
 _WORST = 5  # clients named an entry

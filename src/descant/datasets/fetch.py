@@ -1,0 +1,149 @@
+"""Files from a data set's own address: resumable, verified, unpacked."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from hashlib import new
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from descant.data.errors import DataError
+from descant.datasets.known import check_known
+from descant.datasets.sources import SOURCES, Download, folder_of
+from descant.errors import unknown
+
+# What is called as bytes arrive: the file, how many there are, and how many there will be (where it is known).
+Show = Callable[[str, int, int | None], None]
+_BLOCK = 1 << 18
+# Data sets that are made of other sets' files.
+NEEDS = {
+    "mnist-by-writer": ("mnist", "qmnist-labels"),
+    "mnist-robust": ("mnist",),
+    "mnist-personal": ("mnist",),
+    "fedplus-mnist": ("mnist",),
+    "fedplus-emnist": ("emnist",),
+    "ditto-fashion": ("fashion-mnist",),
+    "hapt": ("har-hapt",),
+    "chars74k": ("chars74k-hnd",),
+}
+
+
+def fetch(name: str, root: Path | str | None = None, show: Show | None = None) -> list[Path]:
+    """Download what a data set needs, and return the files; those that are there already are only verified.
+
+    An interrupted download is gone on with where it stopped.
+    """
+    if name not in NEEDS and name not in SOURCES:
+        raise unknown("data set to fetch", name, {*NEEDS, *SOURCES})
+    files = []
+    for source in NEEDS.get(name, (name,)):
+        folder = folder_of(source, root)
+        if not SOURCES[source].files:
+            raise DataError(f"{source} cannot be downloaded by a program: {SOURCES[source].by_hand}", file=folder)
+        files += [fetch_file(download, folder, show) for download in SOURCES[source].files]
+    return files
+
+
+def fetch_file(download: Download, folder: Path, show: Show | None = None) -> Path:
+    """One file, whole and verified in its place, or an error that says how to go on."""
+    file = folder / download.file
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(file.name + ".part")
+        try:
+            _download(download.url, part, show or (lambda *_: None))
+        except (URLError, HTTPException, OSError) as error:
+            reason = getattr(error, "reason", None) or error
+            done = part.stat().st_size if part.is_file() else 0
+            rest = f"; the {done:,} bytes that came are kept, and fetching again goes on from there" if done else ""
+            raise DataError(
+                f"{download.url} cannot be read ({reason}){rest}. Without a network, download it elsewhere and "
+                "put it there under this name",
+                file=file,
+            ) from error
+        try:
+            _verify(download, part, file)
+            if download.unpack:
+                _unpack(part, file)
+        except DataError:
+            part.unlink()  # going on from damaged bytes would never end well
+            raise
+        os.replace(part, file)  # last, so that an interrupted unpacking is done again
+    else:
+        _verify(download, file, file)
+    return file
+
+
+def _download(url: str, part: Path, show: Show) -> None:
+    """Fill `part`, from where it ends where the server can do that."""
+    have = part.stat().st_size if part.is_file() else 0
+    try:
+        answer = _open(url, have)
+    except HTTPError as error:
+        if error.code != 416 or not have:  # 416: there is nothing behind what we have
+            raise
+        error.close()
+        if error.headers.get("Content-Range", "").rpartition("/")[2] == str(have):
+            return
+        part.unlink()
+        have, answer = 0, _open(url, 0)
+    with answer as stream:
+        if stream.status != 206:
+            have = 0  # the server does not resume: from the beginning
+        length = stream.headers.get("Content-Length")
+        total = None if length is None else have + int(length)
+        name = part.name.removesuffix(".part")
+        with open(part, "ab" if have else "wb") as out:
+            show(name, have, total)
+            while block := stream.read(_BLOCK):
+                out.write(block)
+                have += len(block)
+                show(name, have, total)
+    if total is not None and have < total:
+        raise URLError(f"it broke off after {have:,} of {total:,} bytes")
+
+
+def _open(url: str, have: int) -> AbstractContextManager[Any]:
+    headers = {"User-Agent": "descant"} | ({"Range": f"bytes={have}-"} if have else {})
+    opened: AbstractContextManager[Any] = urlopen(Request(url, headers=headers), timeout=30)
+    return opened
+
+
+def _verify(download: Download, path: Path, file: Path) -> None:
+    if download.checksum is None:
+        check_known(file, path.read_bytes(), published=True)
+        return
+    kind, _, expected = download.checksum.partition(":")
+    digest = new(kind, usedforsecurity=False)
+    with open(path, "rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != expected:
+        raise DataError(
+            f"its {kind} is {digest.hexdigest()}, and that of the published file is {expected}: it is damaged or "
+            "another file; remove it and fetch it again",
+            file=file,
+        )
+
+
+def _unpack(path: Path, file: Path) -> None:
+    try:
+        if file.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(file.parent)
+        else:
+            with tarfile.open(path) as packed:
+                packed.extractall(
+                    file.parent, filter="data"
+                )  # nothing outside the folder, no devices, no links out
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        raise DataError(
+            f"it cannot be unpacked ({error}): it is damaged, or not what it should be", file=file
+        ) from error

@@ -1,0 +1,128 @@
+"""What a module can do, found out once by trying it on a few real examples."""
+
+from __future__ import annotations
+
+import warnings
+from copy import deepcopy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from descant.errors import SettingError, TaskError
+from descant.execution.base import Execution, Vmap
+from descant.execution.loop import Loop
+from descant.task.batch import Batch
+from descant.task.purity import refuse_hidden_state
+from descant.task.task import Task
+
+Mode = Literal["auto", "compile", "vmap", "loop"]
+MODES: tuple[Mode, ...] = ("auto", "compile", "vmap", "loop")
+
+
+def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> tuple[Execution, str]:
+    """The way to execute `task`, and a word on why; `inputs` and `targets` are a few examples of one client.
+
+    vmap must give the loop's gradient **and** its predictions (an LSTM passes the first and fails the
+    second); where it does not, "auto" takes the loop, and "vmap" and "compile" are refused.
+    """
+    if mode not in MODES:
+        raise SettingError(f"mode = {mode!r}: it must be one of {', '.join(MODES)}")
+    task.to(inputs.device)
+    if len(inputs) == 1:  # another one, or nothing could be said of batches
+        inputs, targets = torch.cat([inputs, inputs.flip(-1)]), torch.cat([targets, targets])
+    x, buffers, batch = _two_clients(task, inputs, targets)
+    loop = Loop(task)
+    try:
+        refuse_hidden_state(task._training, inputs)
+        predicted = loop.outputs(x, buffers, batch.inputs)
+        repeated = loop.outputs(x, buffers, batch.inputs[:, -1:].expand_as(batch.inputs))
+        _check_examples(task, predicted, repeated, targets)
+        expected = _grads(loop, x, buffers, batch)
+    except TaskError:
+        raise
+    except Exception as error:
+        shape = tuple(inputs.shape[1:])
+        raise TaskError(f"the model cannot be trained on examples of shape {shape}: {error}") from error
+    if mode == "loop":
+        return loop, "asked for"
+    vmapped = Vmap(task)
+    try:
+        with warnings.catch_warnings():  # where torch has no vectorised kernel it loops, and says so
+            warnings.filterwarnings("error", message="There is a performance drop")
+            agree = _close(_grads(vmapped, x, buffers, batch), expected)
+            agree &= _close(vmapped.outputs(x, buffers, batch.inputs), predicted)
+        why = "" if agree or _agree_in_double(task, inputs, targets) else "its results differ from the plain loop's"
+    except Exception as error:  # torch raises many kinds where a module does not vectorise
+        why = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
+    if why:
+        if mode != "auto":
+            raise TaskError(f"the model does not run under vmap ({why}): use mode='auto' or 'loop'")
+        return loop, f"vmap cannot run this model: {why}"
+    mixes = _mixes(task, vmapped, inputs, targets)
+    return Vmap(task, mixes=mixes), "vectorises" if mode == "auto" else "asked for"
+
+
+def _agree_in_double(task: Task, inputs: Tensor, targets: Tensor) -> bool:
+    """Whether vmap and the loop agree in double precision.
+
+    In single precision a rounding error can decide which of two nearly equal activations a max-pooling layer takes,
+    and so move the gradient by more than rounding does.
+    """
+    twin = Task(deepcopy(task.model).double(), task.loss, task.metric)
+    twin.to(inputs.device)
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    x, buffers, batch = _two_clients(twin, inputs, targets)
+    looped, vmapped = (_grads(execution, x, buffers, batch) for execution in (Loop(twin), Vmap(twin)))
+    return _close(vmapped, looped)
+
+
+def _two_clients(task: Task, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Batch]:
+    start = task.start().to(inputs.device)
+    x = torch.stack([start, start * 1.01])
+    buffers = task.buffer_start().to(inputs.device).expand(2, -1)
+    mask = torch.ones(2, len(inputs), dtype=torch.bool, device=inputs.device)
+    inputs, targets = (tensor.expand(2, *tensor.shape) for tensor in (inputs, targets))
+    return x, buffers, Batch(inputs, targets, mask, key=torch.tensor([1, 2], device=inputs.device))
+
+
+def _check_examples(task: Task, predicted: Tensor, repeated: Tensor, targets: Tensor) -> None:
+    """An example has a prediction, a loss and a figure of its own, whoever else is in the batch: `repeated` are
+    the predictions where all are the last example."""
+    for what, of in (("loss", task.loss), ("metric", task.metric.of)):
+        if of(predicted[0], targets).shape != targets.shape[:1]:
+            raise TaskError(f"the {what} must return one number an example, a vector of the batch's length")
+    if not _close(repeated[:, -1:], predicted[:, -1:]):
+        raise TaskError(
+            "the model's prediction for an example changes with the other examples of the batch: "
+            "let BatchNorm keep running statistics, and let examples lie on the first axis throughout"
+        )
+
+
+def _grads(execution: Execution, x: Tensor, buffers: Tensor, batch: Batch) -> Tensor:
+    everyone = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    return execution.grads(x, buffers, batch, everyone, execution.task.objective, ())[0]
+
+
+def _close(got: Tensor, expected: Tensor) -> bool:
+    """Equal but for rounding: a module that vmap mistreats, or that mixes examples, is far off this."""
+    scale = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
+    return bool((got - expected).abs().max() <= 1e-3 * scale)
+
+
+def _mixes(task: Task, execution: Execution, inputs: Tensor, targets: Tensor) -> bool:
+    """Whether a padded row changes the gradient or the running statistics, as it does where a layer computes
+    over the batch: BatchNorm, which we know, or a layer of the user's own, which we try."""
+    known = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in task.model.modules())
+    if known or task.buffer_layout.names:
+        return True
+    x, buffers, batch = _two_clients(task, inputs, targets)
+    real = len(inputs) - 1
+    alone = Batch(batch.inputs[:, :real], batch.targets[:, :real], batch.mask[:, :real], batch.key)
+    mask = batch.mask.clone()
+    mask[:, real:] = False
+    try:
+        unpadded = _grads(execution, x, buffers, alone)
+    except ValueError:  # a layer that refuses a batch of one computes over the batch
+        return True
+    return not _close(_grads(execution, x, buffers, batch._replace(mask=mask)), unpadded)

@@ -1,0 +1,161 @@
+"""How to execute a run: measured once, on its own model, clients and minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from descant.data import FederatedData
+from descant.execution import Compile, Execution, Loop, Mode, Vmap, choose
+from descant.execution.batches import Rows, Schedule
+from descant.execution.steps import run_step
+from descant.methods import Gradient, Method, Work
+from descant.task import Task
+from descant.threads import using_threads
+
+_PROBED = 3  # examples that a model is tried on
+_FEW = 8  # clients that the loop is timed on
+_CLEARLY = 0.8  # of the time of the plainer mode: what another must stay below, so that noise does not choose
+_WORTH = 60.0  # seconds of uncompiled steps from which on compiling may win back its own time
+
+_MEMORY = 2**27  # numbers that clients may take at once
+_CACHE = 2**20  # numbers that a processor's cache holds
+_MOST = 1024  # clients at once
+_LEAST = 8  # clients at once that outweigh the cost of a call; of a compiled program, a quarter
+
+
+def threads_inside(execution: Execution) -> int | None:
+    """How many threads torch may use: one where the workers of a loop are threads already."""
+    return 1 if isinstance(execution, Loop) and execution.workers > 1 else None
+
+
+class Prepared(NamedTuple):
+    """An execution, how many clients it trains at once, and why it was chosen."""
+
+    execution: Execution
+    chunk: int
+    why: str
+
+
+def prepare(
+    task: Task, data: FederatedData, method: Method, mode: Mode, *, rounds: int, trainers: int, chunk: int | None
+) -> Prepared:
+    """What a run of so many rounds with so many clients in training needs.
+
+    "auto" times a step of the loop and of vmap, and of a compiled program where the run is long enough to win back
+    its making, and takes another one than vmap where it is clearly faster; "compile" does without asking. `chunk`
+    is how many clients to train at once, where that was asked for.
+    """
+    work: Work = getattr(method, "work", Work(epochs=1, batch=64))
+    inputs, targets = data.train.client(int(data.train.sizes.argmax()))
+    execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
+    few = chunk or at_once(task, data, work, trainers, least=_LEAST)
+    if isinstance(execution, Loop):
+        loop = _loop(task)
+        return Prepared(loop, chunk or _shared_out(loop, few), why)
+    assert isinstance(execution, Vmap)
+    fewer = chunk or at_once(task, data, work, trainers, least=_LEAST // 4)
+    if mode == "compile" and execution.mixes:
+        why = "its batches must not be padded (BatchNorm), so vmap runs in the place of compile"
+    elif mode == "compile":
+        return Prepared(Compile(task, fewer), fewer, why)
+    if mode != "auto":
+        return Prepared(execution, few, why)
+    return _measure(execution, data, work, few, fewer, rounds * trainers, asked=chunk is not None)
+
+
+def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *, least: int) -> int:
+    """How many of `clients` to process at once: what fits memory and, for the `work` of training on a CPU, its
+    cache, but no fewer than `least`; all such groups are of about the same size."""
+    largest, shape = data.train.largest, prod(data.input_shape)
+    most = min(_MOST, _MEMORY // (8 * task.dim + 2 * largest * shape))
+    if work is not None and data.train.inputs.device.type == "cpu":
+        examples = min(work.batch_in(1) or largest, largest)
+        most = min(most, max(least, _CACHE // (4 * task.dim + examples * shape)))
+    groups = -(-clients // max(1, most))
+    return -(-clients // groups)
+
+
+def _loop(task: Task, channels_last: bool = False) -> Loop:
+    return Loop(task, channels_last=channels_last, workers=torch.get_num_threads())
+
+
+def _shared_out(loop: Loop, clients: int) -> int:
+    """So many clients at once that no worker waits for another at the end of a step."""
+    return -(-clients // loop.workers) * loop.workers
+
+
+def _measure(
+    vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int, asked: bool
+) -> Prepared:
+    """The fastest way to have clients trained `trained` times: `few` at once, `fewer` by a compiled program."""
+    task = vmapped.task
+    seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
+    for loop in [_loop(task), *([_loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
+        seconds[loop] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
+    best: Execution = min((e for e in seconds if isinstance(e, Loop)), key=seconds.__getitem__)
+    best = best if seconds[best] < _CLEARLY * seconds[vmapped] else vmapped
+    # Compiling speeds up vmap by a few times at the most: where the loop is ahead by more, nothing is to be won.
+    hopeless = vmapped.mixes or seconds[best] < seconds[vmapped] / 3
+    steps = len(_schedule(data, torch.arange(few, device=data.train.inputs.device), work))
+    if not hopeless and steps * trained * seconds[best] > _WORTH:
+        compiled = Compile(task, fewer)
+        seconds[compiled] = _seconds_a_client(compiled, data, work, fewer)
+        for note in compiled.notes:
+            best.note(note)
+        if not compiled.notes and seconds[compiled] < _CLEARLY * seconds[best]:
+            best = compiled
+    timed = ", ".join(f"{_name(execution)} {1e6 * value:.3g}" for execution, value in seconds.items())
+    why = f"µs a step of one client: {timed}"
+    if isinstance(best, Compile):
+        return Prepared(best, fewer, why)
+    return Prepared(best, few if asked or not isinstance(best, Loop) else _shared_out(best, few), why)
+
+
+def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, clients: int) -> float:
+    """The time of a plain gradient step like those that the run will take, shared among its clients."""
+    task, who = execution.task, torch.arange(clients, device=data.train.inputs.device)
+    schedule = _schedule(data, who, work)
+    x = task.start().to(who.device).repeat(clients, 1)
+    statistics = task.buffer_start().to(who.device).repeat(clients, 1)
+    active = torch.ones_like(who, dtype=torch.bool)
+
+    def step() -> None:
+        run_step(_descend, execution, x, statistics, (schedule.at(0),), active, ())
+
+    with torch.no_grad(), using_threads(threads_inside(execution)):
+        return _seconds(step) / clients
+
+
+def _descend(x: Tensor, grad: Gradient) -> Tensor:
+    return x - 1e-3 * grad(x)
+
+
+def _schedule(data: FederatedData, who: Tensor, work: Work) -> Schedule:
+    return Schedule(Rows(data.train, who), work, torch.ones(len(who), device=who.device), (0, "tuning", 0))
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """The time of a call, the best of a few; the first one is not counted."""
+    times = []
+    call()
+    for _ in range(3):
+        began = perf_counter()
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(perf_counter() - began)
+    return min(times)
+
+
+def _has_convolutions(task: Task) -> bool:
+    return any(isinstance(module, nn.Conv2d) for module in task.model.modules())
+
+
+def _name(execution: Execution) -> str:
+    return "loop in channels_last" if getattr(execution, "channels_last", False) else execution.mode

@@ -1,0 +1,52 @@
+"""A run's history as tables (polars), and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from descant.experiment.history import SPENT, Federation, History
+
+
+def rounds_frame(history: History) -> pl.DataFrame:
+    """One row a round: cohort, messages, bytes, gradients, seconds, and what the method reported."""
+    return pl.DataFrame(history.rounds, infer_schema_length=None)
+
+
+def clients_frame(history: History) -> pl.DataFrame:
+    """One row a client, model and evaluated round: losses and metrics by part, and what the client has spent."""
+    clients = np.arange(len(history.federation.names))
+    frames = [
+        pl.DataFrame({"round": round, "client": clients, "model": model} | columns | history.spent[round])
+        for model, rounds in history.evaluated.items()
+        for round, columns in rounds.items()
+    ]
+    return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def federation_frame(federation: Federation) -> pl.DataFrame:
+    """One row a client: its name, its number of examples in each part, its training labels by class."""
+    columns: dict[str, Any] = {"client": np.arange(len(federation.names)), "name": federation.names}
+    frame = pl.DataFrame(columns | federation.sizes)
+    if federation.labels is not None:
+        frame = frame.with_columns(pl.Series("labels", federation.labels).cast(pl.List(pl.Int64)))
+    return frame
+
+
+def federation_of(frame: pl.DataFrame) -> Federation:
+    sizes = {part: frame[part].to_numpy() for part in ("train", "valid", "test")}
+    labels = np.array(frame["labels"].to_list()) if "labels" in frame.columns else None
+    return Federation(frame["name"].to_list(), sizes, labels)
+
+
+def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:
+    """Put back into an empty history what the two tables hold."""
+    history.rounds = rounds.to_dicts()
+    if clients.is_empty():
+        return
+    for (model, round), rows in clients.group_by("model", "round", maintain_order=True):
+        columns = {c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *SPENT)}
+        history.evaluated.setdefault(str(model), {})[int(str(round))] = columns
+        history.spent[int(str(round))] = {name: rows[name].to_numpy() for name in SPENT}

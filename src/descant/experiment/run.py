@@ -1,0 +1,144 @@
+"""A run: its figures, its tables and its models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from descant.engine import Collapse, Simulation
+from descant.errors import SettingError
+from descant.experiment.history import History
+from descant.experiment.journal import finished
+from descant.files import read_json, write, write_json
+from descant.state.store import MappedStore
+
+if TYPE_CHECKING:  # tables and charts are imported where they are used
+    import altair as alt
+    import polars as pl
+
+    from descant.report import Report
+
+_FORMAT = 1
+
+
+class Run:
+    """What a simulation left behind, in memory or on disk (`Run.load`)."""
+
+    def __init__(self, config: dict[str, Any], history: History, simulation: Simulation | None = None) -> None:
+        self.config, self.history, self._simulation = config, history, simulation
+
+    @property
+    def rounds(self) -> pl.DataFrame:
+        """One row a round: cohort, messages, bytes, gradients, seconds."""
+        from descant.experiment.frames import rounds_frame
+
+        return rounds_frame(self.history)
+
+    @property
+    def clients(self) -> pl.DataFrame:
+        """One row a client, model and evaluated round: losses and metrics by part, bytes and gradients so far."""
+        from descant.experiment.frames import clients_frame
+
+        return clients_frame(self.history)
+
+    @property
+    def collapse(self) -> Collapse | None:
+        """The round in which the federation collapsed, and why; None where it did not."""
+        return self.history.collapse
+
+    def summary(self, first: int = 0) -> dict[str, Any]:
+        return self.history.summary(first)
+
+    summary.__doc__ = History.summary.__doc__
+
+    def report(self, path: str | Path | None = None) -> Report:
+        """The run's charts and tables as a page, which a notebook shows; with a `path` it is written there too."""
+        from descant.report import Report
+
+        report = Report([self])
+        if path is not None:
+            report.save(path)
+        return report
+
+    def plot(self, name: str | None = None) -> alt.ConcatChart:
+        """One chart of the report by name: "accuracy", "loss", "bytes", ...; a wrong name lists them."""
+        return self.report().plot(name)
+
+    def personal(self, client: int) -> nn.Module:
+        """The model that a client deploys."""
+        simulation = self._live()
+        if not 0 <= client < len(simulation.data):
+            raise SettingError(f"client = {client}: it must be a number from 0 to {len(simulation.data) - 1}")
+        x, buffers = simulation.personal(torch.tensor([client], device=simulation.x0.device))
+        return simulation.task.module(x[0], buffers[0])
+
+    def shared(self) -> nn.Module:
+        """The global model; an error where the method has none."""
+        simulation = self._live()
+        return simulation.task.module(*simulation.shared())
+
+    def save(self, folder: Path) -> None:
+        """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""
+        from safetensors.torch import save_file
+
+        from descant.experiment.frames import federation_frame
+
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / "rounds.parquet", self.rounds.write_parquet)
+        write(folder / "clients.parquet", self.clients.write_parquet)
+        write(folder / "federation.parquet", federation_frame(self.history.federation).write_parquet)
+        mapped = self._mapped(folder)
+        write(folder / "state.safetensors", lambda path: save_file(self._state(clients=not mapped), path))
+        write_json(folder / "summary.json", self.summary())
+        collapse = vars(self.collapse) if self.collapse else None
+        history = {"metric": self.history.metric, "higher_is_better": self.history.higher_is_better}
+        # Where the clients' rows are. In a folder of leaves, who is not `touched` still has its first state.
+        history["clients"] = "clients/leaves.json" if mapped else "state.safetensors"
+        # Last, so that a folder with this file is a finished run.
+        write_json(
+            folder / "run.json", {"format": _FORMAT, "collapse": collapse} | history | {"config": self.config}
+        )
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """Read a finished run back: figures and tables. Its models are tensors in state.safetensors."""
+        import polars as pl
+
+        from descant.experiment.frames import federation_of, fill
+
+        folder = Path(folder)
+        if not finished(folder):
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
+        about = read_json(folder / "run.json")
+        if about["format"] != _FORMAT:
+            raise SettingError(f"{folder} was written in format {about['format']}; this version reads {_FORMAT}")
+        federation = federation_of(pl.read_parquet(folder / "federation.parquet"))
+        history = History(about["metric"], about["higher_is_better"], federation)
+        fill(history, *(pl.read_parquet(folder / f"{name}.parquet") for name in ("rounds", "clients")))
+        history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
+        return cls(about["config"], history)
+
+    def _live(self) -> Simulation:
+        if self._simulation is None:
+            raise LookupError(
+                "a run read from disk has no live models: their tensors are in state.safetensors "
+                "(those of a run with store='disk' in clients/, as leaves.json says)"
+            )
+        return self._simulation
+
+    def _mapped(self, folder: Path) -> bool:
+        """Whether the clients' state lies in the run's folder already, memory-mapped; if so it is durable then."""
+        store = self._live().store
+        store.flush()
+        return isinstance(store, MappedStore) and store.files.folder == folder / "clients"
+
+    def _state(self, clients: bool) -> dict[str, Tensor]:
+        simulation = self._live()
+        state = {f"server.{name}": leaf for name, leaf in simulation.server.state.items()}
+        state["server.statistics"] = simulation.server.statistics
+        if clients:
+            state |= {f"clients.{name}": leaf for name, leaf in simulation.store.leaves.items()}
+        return {name: leaf.detach().cpu().contiguous().clone() for name, leaf in state.items()}

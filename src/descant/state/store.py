@@ -1,0 +1,120 @@
+"""The clients' state between rounds: rows of tensors, read and written by cohort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from descant.state.leaves import Leaves, Spec
+
+Tree = dict[str, Tensor]
+First = Callable[[Tensor], Tree]  # the first state of the clients who [K]
+_BLOCK = 4096  # clients that are read in one go
+
+
+class ClientStore:
+    """What N clients hold, in memory. A cohort is an index.
+
+    A client that was never written has its first state, which is computed when it is asked for: so a run over a
+    million clients starts at once, and takes memory only for those that took part.
+    """
+
+    holds_back = False  # whether what is scattered waits for `settle`
+    commits_kept = 1  # a commit holds everything: the one before can go
+
+    def __init__(self, clients: int, first: First, device: torch.device | str = "cpu") -> None:
+        self.clients, self._first = clients, first
+        self.touched = torch.zeros(clients, dtype=torch.bool, device=device)  # [N] who was written
+        some = first(torch.zeros(1, dtype=torch.int64, device=device))
+        self.spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in some.items()}
+        self._rows: Tree = {}  # [N, ...]; rows of clients that are not touched carry no meaning
+
+    def gather(self, who: Tensor) -> Tree:
+        """The rows [K, ...] of the clients `who` [K]."""
+        at = who.to(self.touched.device)
+        fresh = ~self.touched[at]
+        if fresh.all():
+            return {n: leaf.clone(memory_format=torch.contiguous_format) for n, leaf in self._first(who).items()}
+        rows = {name: leaf[at].to(who.device) for name, leaf in self._rows.items()}
+        if fresh.any():
+            fresh = fresh.to(who.device)
+            for name, first in self._first(who[fresh]).items():
+                rows[name][fresh] = first.to(rows[name].dtype)
+        return rows
+
+    def scatter(self, who: Tensor, rows: Tree) -> None:
+        """Write the rows [K, ...] of the clients `who`."""
+        self.write(who, rows)
+
+    def write(self, who: Tensor, rows: Tree) -> None:
+        at = who.to(self.touched.device)
+        for name, (shape, dtype) in self.spec.items():
+            if name not in self._rows:
+                self._rows[name] = torch.empty(self.clients, *shape, dtype=dtype, device=at.device)
+            self._rows[name][at] = rows[name].to(at.device, dtype)
+        self.touched[at] = True  # after the rows: who is marked has them
+
+    def changed(self) -> tuple[Tensor, Tree]:
+        """What a commit must hold: the clients and their rows that lie nowhere else."""
+        who = self.touched.nonzero().squeeze(1)
+        return who, self.gather(who) if len(who) else {}
+
+    def settle(self) -> None:
+        """What changed is durable now."""
+
+    def flush(self) -> None:
+        """Make what was settled durable in the store itself."""
+
+    @property
+    def leaves(self) -> Tree:
+        """Every client's rows [N, ...]."""
+        whole = {name: torch.empty(self.clients, *shape, dtype=dtype) for name, (shape, dtype) in self.spec.items()}
+        for who in torch.split(torch.arange(self.clients, device=self.touched.device), _BLOCK):
+            for name, rows in self.gather(who).items():
+                whole[name][who.cpu()] = rows.cpu()
+        return {name: leaf.to(self.touched.device) for name, leaf in whole.items()}
+
+
+class MappedStore(ClientStore):
+    """The same in memory-mapped files, which may be larger than memory.
+
+    What is scattered is held back until `settle`: the files change only after a commit that could repeat the
+    change, so that a process killed at any moment leaves nothing half-done. `also` are leaves of somebody else's.
+    """
+
+    holds_back = True
+    commits_kept = 16  # the files are made durable now and then only, and until then the commits make up for it
+
+    def __init__(self, clients: int, first: First, folder: Path, also: Spec | None = None) -> None:
+        super().__init__(clients, first)
+        spec = {f"clients.{name}": leaf for name, leaf in self.spec.items()}
+        self.files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)} | dict(also or {}))
+        self.touched = self.files["touched"]
+        self._rows = {name: self.files[f"clients.{name}"] for name in self.spec}
+        self._held: list[tuple[Tensor, Tree]] = []
+
+    def scatter(self, who: Tensor, rows: Tree) -> None:
+        """Hold the rows [K, ...] of the clients `who` back until `settle`; `gather` does not see them before."""
+        self._held.append((who.cpu(), {name: row.cpu() for name, row in rows.items()}))
+
+    def changed(self) -> tuple[Tensor, Tree]:
+        if not self._held:
+            return torch.empty(0, dtype=torch.int64), {}
+        who = torch.cat([ids for ids, _ in self._held])
+        return who, {name: torch.cat([rows[name] for _, rows in self._held]) for name in self.spec}
+
+    def settle(self) -> None:
+        for who, rows in self._held:
+            self.write(who, rows)
+        self._held.clear()
+
+    def write(self, who: Tensor, rows: Tree) -> None:
+        for name in self.spec:
+            self.files.write(f"clients.{name}", who, rows[name])
+        self.files.write("touched", who, torch.ones(len(who), dtype=torch.bool))
+
+    def flush(self) -> None:
+        self.files.flush()
