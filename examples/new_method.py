@@ -20,11 +20,11 @@ class MeanRegularized(Descent):
     trains, has_shared, personalizes = ("personal",), True, True
     lam: float = 0.1
 
-    def server_start(self, x0, clients, layout):  # x0 [d]
-        return {"w": x0}
+    def server_start(self, ctx):
+        return {"w": ctx.x0}
 
-    def client_start(self, x):  # x [K, d]
-        return {"v": x}
+    def client_start(self, local):
+        return {"v": local.start}
 
     def broadcast(self, server):
         return {"w": server["w"]}

@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from descant.aggregators import AGGREGATORS, Aggregator
-from descant.codecs import CODECS
+from descant.attacks import ATTACKS, Attack
+from descant.codecs import CODECS, Codec
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, Partition
 from descant.datasets import DATASETS
@@ -27,6 +28,7 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "methods": METHODS,
     "aggregators": AGGREGATORS,
     "codecs": CODECS,
+    "attacks": ATTACKS,
     "projections": PROJECTIONS,
     "penalties": PENALTIES,
     "schedules": SCHEDULES,
@@ -39,6 +41,8 @@ _NESTED: dict[type, str] = {
     Projection: "projections",
     Penalty: "penalties",
     Aggregator: "aggregators",
+    Codec: "codecs",
+    Attack: "attacks",
     ByRound: "schedules",
     Partition: "partitions",
 }

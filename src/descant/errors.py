@@ -18,6 +18,10 @@ class TaskError(ValueError):
     """A model, loss or metric that cannot be trained for many clients at once, or at all."""
 
 
+class CodecError(ValueError):
+    """A message that cannot be encoded, or bytes that cannot be decoded."""
+
+
 class NoSharedModelError(LookupError):
     """The method has no shared (global) model."""
 

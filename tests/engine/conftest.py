@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from descant import FederatedData, Run, Task, simulate
+from descant.context import Context
 from descant.engine.view import Setting, View
 from descant.execution import Vmap
 from descant.methods import Method
@@ -96,7 +97,8 @@ def view(task: Task) -> Open:
 
     def of(data: FederatedData, clients: list[int] | None = None, **settings: Any) -> View:
         who = torch.arange(len(data)) if clients is None else torch.tensor(clients)
-        nothing = torch.zeros(len(who), 0)
-        return View(Setting(Vmap(task), data, 5, **settings), who, 1, 0.5, {"personal": nothing})
+        nothing = {"personal": torch.zeros(len(who), 0)}
+        ctx = Context(1, 5, len(data), task.layout, task.start(), torch.zeros_like(who))
+        return View(Setting(Vmap(task), data, **settings), ctx, who, nothing, ctx.x0.expand(len(who), -1))
 
     return of

@@ -10,12 +10,14 @@ from torch import nn
 
 from descant import FederatedData, Run, Task
 from descant.codecs import Native
+from descant.context import Context
 from descant.coupling import Identity
 from descant.engine.cohort import sample
+from descant.engine.links import seen_by
 from descant.engine.view import Setting, View
-from descant.engine.wire import seen_by
 from descant.execution import Vmap
-from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe
+from descant.mail import Mail
+from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe, ServerView
 
 N, S, ROUNDS, D = 7, 3, 2, 15  # D: a linear model of 4 features and 3 classes
 METHODS = [
@@ -63,18 +65,18 @@ def test_the_recorded_bytes_are_the_length_of_the_encoded_message(
     linear: Task, data: FederatedData, method: Method, up: int, down: int
 ) -> None:
     data, codec, who = data.to(dtype=torch.float32), Native(), torch.tensor([2])
-    server = method.server_start(linear.start(), N, linear.layout)
-    broadcast = seen_by(who, method.broadcast(server))
-    state = method.client_start(linear.start()[None])
+    ctx = Context(1, 5, N, linear.layout, linear.start())
+    broadcast = seen_by(who, method.broadcast(ServerView(method.server_start(ctx), ctx)))
     nothing = {model: torch.zeros(1, 0) for model in method.trains}
-    local = View(Setting(Vmap(linear), data, 5), who, 1, 0.5, nothing)
-    message, _ = method.client(broadcast, state, local)
+    local = View(Setting(Vmap(linear), data), ctx.of_parties(who), who, nothing, ctx.x0[None])
+    message, _ = method.client(broadcast, method.client_start(local), local)
     for leaves, expected in ((message, up), (broadcast, down)):
-        one = {name: leaf[0] for name, leaf in leaves.items()}
-        payload = codec.encode(one)
-        assert len(payload) == codec.size(one) == expected
-        back = codec.decode(payload, like=one)
-        assert all(torch.equal(back[name], leaf) for name, leaf in one.items())
+        mail = Mail.of(leaves, who, ctx)
+        _, (payload,) = codec.encode(ctx, {}, mail)
+        assert len(payload) == codec.size(mail.form) == expected
+        blank = Mail.of(mail.form.blank(1), who, ctx)
+        _, back = codec.decode(ctx, {}, [payload], blank)
+        assert all(torch.equal(back[name], leaf) for name, leaf in leaves.items())
 
 
 def test_numbers_of_eight_bytes_cost_eight_bytes(run: Any, task: Task) -> None:

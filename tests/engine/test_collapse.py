@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from descant import FederatedData, Task
+from descant.context import Context
 from descant.errors import NoSharedModelError
 from descant.methods import (
     Aggregate,
     Ditto,
     FedAvg,
-    Layout,
     Local,
     LocalView,
     LpProj,
@@ -82,11 +82,11 @@ class Poisoned(Method):
     bad: tuple[int, ...] = ()
     value: float = float("nan")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"mean": x0.new_zeros(2), "rows": x0.new_zeros(clients)}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"mean": ctx.x0.new_zeros(2), "rows": ctx.x0.new_zeros(ctx.clients)}
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"count": x.new_zeros(len(x))}
+    def client_start(self, local: LocalView) -> Tree:
+        return {"count": local.start.new_zeros(len(local.start))}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         number = local.clients.double()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from descant import FederatedData, Task
+from descant.context import Context
 from descant.execution.batches import Rows, Schedule
 from descant.methods import (
     Aggregate,
@@ -42,8 +43,8 @@ class Toy(Method):
     work: ClassVar[Work] = Work(steps=3)
     draws: ClassVar[int] = 1
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"v": x, "anchor": x}
+    def client_start(self, local: LocalView) -> Tree:
+        return {"v": local.start, "anchor": local.start}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         rows = (state["anchor"],)
@@ -119,8 +120,8 @@ def skl(predict: Predict, x: Tensor, batch: Batch, /, *rows: Tensor) -> Tensor:
 class Distilled(Toy):
     """SKL-like: an objective of the method's own, that needs the predictions of two models."""
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"v": x, "anchor": -x}
+    def client_start(self, local: LocalView) -> Tree:
+        return {"v": local.start, "anchor": -local.start}
 
     def step(self, x: Tensor, grad: Gradient, anchor: Tensor) -> Tensor:
         return x - LR * grad(x, anchor, objective=skl)
@@ -199,8 +200,8 @@ class SharedHead(Local):
     def where(self, layout: Layout) -> Tensor:
         return torch.cat([torch.arange(s.start, s.stop) for s in map(layout.slices.get, self.head) if s])
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"head": x0[self.where(layout)]}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"head": ctx.x0[self.where(ctx.layout)]}
 
     def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
         return {"head": server["head"]}

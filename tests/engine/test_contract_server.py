@@ -13,9 +13,19 @@ import torch
 from torch import Tensor
 
 from descant import FederatedData, Run, Task
+from descant.context import Context
 from descant.engine.cohort import sample
-from descant.errors import SettingError
-from descant.methods import Aggregate, Gradient, Layout, LocalView, Messages, Method, PerClient, Tree, Work
+from descant.methods import (
+    Aggregate,
+    Gradient,
+    LocalView,
+    Messages,
+    Method,
+    PerClient,
+    ServerView,
+    Tree,
+    Work,
+)
 
 N, LR, STEPS = 4, 0.1, 3
 FULL = Work(steps=STEPS)
@@ -29,8 +39,8 @@ class Toy(Method):
     has_shared: ClassVar[bool] = False
     personalizes: ClassVar[bool] = True
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"v": x}
+    def client_start(self, local: LocalView) -> Tree:
+        return {"v": local.start}
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return state["v"]
@@ -56,11 +66,11 @@ def close(a: Tensor, b: Tensor) -> None:
 class Scaffold(Toy):
     """Karimireddy et al. 2020, option II: the server holds more than it tells, a message has two leaves."""
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"w": x0, "c": torch.zeros_like(x0), "clients": torch.tensor(clients)}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.x0, "c": torch.zeros_like(ctx.x0), "clients": torch.tensor(ctx.clients)}
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"c_k": torch.zeros_like(x)}
+    def client_start(self, local: LocalView) -> Tree:
+        return {"c_k": torch.zeros_like(local.start)}
 
     def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
         return {"w": server["w"], "c": server["c"]}
@@ -109,8 +119,8 @@ def test_a_server_with_a_control_variate(
 class ToldApart(Toy):
     """Every client is told a number of its own beside one that all are told, and adds both to its model."""
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"own": 10.0 * torch.arange(clients).double(), "all": torch.tensor(0.5, dtype=torch.float64)}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"own": 10.0 * torch.arange(ctx.clients).double(), "all": torch.tensor(0.5, dtype=torch.float64)}
 
     def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
         return {"own": PerClient(server["own"]), "all": server["all"]}
@@ -134,8 +144,8 @@ class Stale(Toy):
     def held(self) -> tuple[str, ...]:
         return ("u",)
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"u": x0.expand(clients, -1), "w": x0}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"u": ctx.x0.expand(ctx.clients, -1), "w": ctx.x0}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         v = local.run(self.step, state["v"], work=FULL, role="personal")
@@ -163,14 +173,14 @@ def test_a_server_that_remembers_those_who_are_silent(
 class Quiet(Toy):
     """Odd rounds are local steps, even rounds pull towards the mean (L2SGD without its coin)."""
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"w": x0}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.x0}
 
     def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
         return {"w": server["w"]}
 
-    def silent(self, server: Tree, round: int, coin: float) -> bool:
-        return round % 2 == 1
+    def silent(self, server: ServerView) -> bool:
+        return server.ctx.round % 2 == 1
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         v = state["v"]
@@ -198,8 +208,8 @@ def test_a_silent_round_costs_no_bytes(run: Any, point: Task, points: FederatedD
 class InTurn(Toy):
     """The server draws only clients that it has not heard yet."""
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"waiting": torch.ones(clients)}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"waiting": torch.ones(ctx.clients)}
 
     def cohort_weights(self, server: Tree) -> Tensor | None:
         return server["waiting"]
@@ -216,8 +226,9 @@ def test_a_method_may_choose_its_cohort(run: Any, point: Task, points: Federated
     one_each = run(InTurn(), task=point, data=points, rounds=2, cohort=2)
     close(clients(one_each)["v"], (point.start() + 1).expand(N, -1))
     assert server(one_each)["waiting"].tolist() == [0] * N
-    with pytest.raises(SettingError, match="a cohort of 2 cannot be drawn: only 0 clients"):
-        run(InTurn(), task=point, data=points, rounds=3, cohort=2)
+    more = run(InTurn(), task=point, data=points, rounds=3, cohort=2)  # nobody is left: an empty cohort is a round
+    assert torch.equal(clients(more)["v"], clients(one_each)["v"])
+    assert [more.history.rounds[2][name] for name in ("cohort", "received", "bytes_up")] == [0, 0, 0]
 
 
 class Tossing(Toy):
@@ -265,8 +276,8 @@ class OnItsOwn(Toy):
 
     has_shared: ClassVar[bool] = True
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"w": x0}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.x0}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         v = local.run(self.step, state["v"], work=FULL, role="personal")

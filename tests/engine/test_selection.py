@@ -116,7 +116,7 @@ def test_a_method_with_one_model_has_nothing_to_select(uneven: dc.FederatedData,
 
 
 def test_selection_takes_no_further_forward_pass(uneven: dc.FederatedData, monkeypatch: pytest.MonkeyPatch) -> None:
-    import descant.engine.simulation as engine
+    import descant.engine.evaluation as engine
 
     calls: list[int] = []
     measure = engine.measure

@@ -23,7 +23,7 @@ from descant.catalog import build, describe
 from descant.engine import Simulation
 from descant.engine.cohort import sample
 from descant.errors import SettingError
-from descant.methods import Ditto, FedAvg, FedProx, Local, LocalView, Method, Tree
+from descant.methods import Ditto, FedAvg, FedProx, Local, LocalView, Method, ServerView, Tree
 
 Vector = NDArray[np.float64]
 SEED, ROUNDS = 3, 6
@@ -50,8 +50,8 @@ def validated(data: FederatedData) -> FederatedData:
 class Resting(FedAvg):
     """FedAvg that rests in every second round: nothing travels, and nothing is learnt."""
 
-    def silent(self, server: Tree, round: int, coin: float) -> bool:
-        return round % 2 == 0
+    def silent(self, server: ServerView) -> bool:
+        return server.ctx.round % 2 == 0
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         return super().client(down, state, local) if down else ({}, state)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from descant import FederatedData, Task, resume, simulate
 from descant.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean
+from descant.context import Context
 from descant.coupling import Indicator, L1Norm, L2Norm, Layer, Penalty, Squared, Zero
 from descant.engine import RoundRecord, Simulation
 from descant.engine.cohort import sample
@@ -184,7 +185,7 @@ def test_a_layer_that_the_model_lacks_is_named(data: FederatedData, mlp: Task) -
     with pytest.raises(SettingError, match=r"no layer called '2\.weigth'\. Did you mean '2\.weight'"):
         simulate(mlp, data, method, rounds=1)
     with pytest.raises(SettingError, match="no layer called"):  # before anything is trained
-        method.server_start(mlp.start(), 7, mlp.layout)
+        method.server_start(Context(0, 0, 7, mlp.layout, mlp.start()))
 
 
 @pytest.mark.parametrize("method", [FedPlus(), FedGeoMedPlus()], ids=lambda m: m.name)

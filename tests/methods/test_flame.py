@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from descant import FederatedData, Task, simulate
@@ -16,7 +15,7 @@ from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedProx, Local, LpPro
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": 3}
 ALL = 7  # clients
-PARTICIPATION = pytest.mark.parametrize("trainers", ["cohort", "everyone"])
+COHORTS = pytest.mark.parametrize("cohort", [4, ALL])
 STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
 
 
@@ -40,7 +39,7 @@ def moved(task: Task, x: Tensor) -> None:
     assert float((x - task.start()).abs().max()) > 1e-2
 
 
-@pytest.mark.parametrize(("trainers", "stragglers"), [("cohort", 0.6), ("everyone", 0.0)])
+@pytest.mark.parametrize(("cohort", "stragglers"), [(4, 0.6), (ALL, 0.0)])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -53,10 +52,10 @@ def moved(task: Task, x: Tensor) -> None:
     ids=str,
 )
 def test_lp_proj_2_by_admm_in_the_whole_space_is_flame(
-    data: FederatedData, at_zero: Task, settings: dict[str, Any], trainers: str, stragglers: float
+    data: FederatedData, at_zero: Task, settings: dict[str, Any], cohort: int, stragglers: float
 ) -> None:
     settings = settings | {"lam": 0.8, "rho": 0.15}
-    how = {"trainers": trainers, "stragglers": stragglers}
+    how = {"cohort": cohort, "stragglers": stragglers}
     proj = simulation(at_zero, data, LpProjADMM(projection=Identity(), **settings), **how)
     flame = simulation(at_zero, data, FLAME(**settings), **how)
     same(personal(proj), personal(flame))
@@ -69,16 +68,16 @@ def test_lp_proj_2_by_admm_in_the_whole_space_is_flame(
 
 
 @STRAGGLERS
-@PARTICIPATION
+@COHORTS
 @pytest.mark.parametrize(
     "method",
     [FLAME(lam=0.0, **WORK), LpProjADMM(lam=0.0, dim=5, **WORK), LpProjADMM(dim=0, **WORK)],
     ids=["flame with lambda 0", "lp-proj-admm with lambda 0", "lp-proj-admm in no dimensions"],
 )
 def test_without_its_tie_flame_is_local_training(
-    data: FederatedData, mlp: Task, method: Method, trainers: str, stragglers: float
+    data: FederatedData, mlp: Task, method: Method, cohort: int, stragglers: float
 ) -> None:
-    how = {"trainers": trainers, "stragglers": stragglers}
+    how = {"cohort": cohort, "stragglers": stragglers}
     local = personal(simulation(mlp, data, Local(**WORK), **how))
     same(personal(simulation(mlp, data, method, **how)), local)
     moved(mlp, local)
@@ -97,13 +96,13 @@ def test_flame_without_its_dual_is_pfedme(data: FederatedData, mlp: Task, rho: f
     moved(mlp, pfedme.shared()[0])
 
 
-@PARTICIPATION
+@COHORTS
 def test_where_rho_is_lambda_alpha_flame_sends_its_personal_model(
-    data: FederatedData, mlp: Task, trainers: str
+    data: FederatedData, mlp: Task, cohort: int
 ) -> None:
     """By Lemma 3, u_i = w_i + (lambda alpha_i / rho) (theta_i - w_i): so in the comparisons of the paper."""
-    run = simulation(mlp, data, FLAME(lam=0.8, rho=0.8 / ALL, **WORK), trainers=trainers, rounds=1)
-    heard = run._sample()
+    run = simulation(mlp, data, FLAME(lam=0.8, rho=0.8 / ALL, **WORK), cohort=cohort, rounds=1)
+    heard = run.server.sample(run.context(1))
     same(run.server.state["u"][heard], personal(run)[heard])
     moved(mlp, personal(run)[heard])
 
@@ -137,11 +136,11 @@ def test_fedadmm_without_its_dual_is_fedavg_and_with_a_penalty_fedprox(
     moved(mlp, penalty.shared()[0])
 
 
-@PARTICIPATION
-def test_the_shared_model_of_ditto_over_fedadmm_is_fedadmms(data: FederatedData, mlp: Task, trainers: str) -> None:
+@COHORTS
+def test_the_shared_model_of_ditto_over_fedadmm_is_fedadmms(data: FederatedData, mlp: Task, cohort: int) -> None:
     solver = FedADMM(rho=0.1, **WORK)
-    alone = simulation(mlp, data, solver, trainers=trainers).shared()[0]
-    over = simulation(mlp, data, Ditto(lr=0.2, steps=4, batch=2, lam=0.7, solver=solver), trainers=trainers)
+    alone = simulation(mlp, data, solver, cohort=cohort).shared()[0]
+    over = simulation(mlp, data, Ditto(lr=0.2, steps=4, batch=2, lam=0.7, solver=solver), cohort=cohort)
     same(over.shared()[0], alone)
     moved(mlp, alone)
 
@@ -167,14 +166,20 @@ def test_only_alpha_over_rho_matters(data: FederatedData, mlp: Task) -> None:
     same(again.shared()[0], once.shared()[0])
 
 
-def test_clients_that_start_apart_start_with_their_own_w_i(data: FederatedData, mlp: Task) -> None:
-    """(33) holds with pi_i = 0; the server takes u_i for its own first model until it hears of it."""
-    run = simulation(mlp, data, FLAME(**WORK), rounds=1, cohort=1, own_start=True)
-    leaves, silent = run.store.leaves, (~run.store.touched).nonzero().squeeze(1)
-    assert len(silent) == ALL - 1
-    assert torch.equal(leaves["w_i"][silent], leaves["theta"][silent]) and not leaves["pi"][silent].any()
-    assert not torch.equal(leaves["theta"][silent[0]], leaves["theta"][silent[1]])
-    assert torch.equal(run.server.state["u"][silent], mlp.start().expand(ALL - 1, -1))
+@pytest.mark.parametrize(
+    "method", [FLAME(), LpProjADMM(), FedADMM(), Ditto(solver=FedADMM())], ids=lambda m: m.name
+)
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [({"own_start": True}, "own_start: .*common start"), ({"trainers": "everyone"}, "trainers: .*last u_i")],
+    ids=str,
+)
+def test_client_and_server_must_agree_on_the_last_u_i(
+    data: FederatedData, mlp: Task, method: Method, setting: dict[str, Any], why: str
+) -> None:
+    """The server holds u_i of clients that it has not heard, and those who train without sending move theirs."""
+    with pytest.raises(SettingError, match=why):
+        simulate(mlp, data, method, rounds=1, **setting)
 
 
 def test_flame_has_a_personal_and_a_global_model(data: FederatedData, mlp: Task) -> None:

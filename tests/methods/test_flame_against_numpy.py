@@ -139,19 +139,18 @@ class Oracle:
         return {"w": w, "u": u, "theta": theta, "pi": pi}
 
 
-def oracle(data: FederatedData, task: Task, cohort: int, everyone: bool) -> Oracle:
+def oracle(data: FederatedData, task: Task, cohort: int) -> Oracle:
     heard = [sample(SEED, t, cohort, torch.ones(len(data))).tolist() for t in range(1, ROUNDS + 1)]
     return Oracle(
         clients=[(X.numpy(), y.numpy()) for X, y in map(data.train.client, range(len(data)))],
         start=task.start().numpy(),
         heard=heard,
-        trained=[list(range(len(data)))] * ROUNDS if everyone else heard,
     )
 
 
-def run(task: Task, data: FederatedData, method: Method, cohort: int, everyone: bool) -> Run:
+def run(task: Task, data: FederatedData, method: Method, cohort: int) -> Run:
     settings: Settings = {"rounds": ROUNDS, "seed": SEED, "evaluate": ROUNDS, "mode": "vmap"}
-    return simulate(task, data, method, cohort=cohort, trainers="everyone" if everyone else "cohort", **settings)
+    return simulate(task, data, method, cohort=cohort, **settings)
 
 
 def check(run: Run, expected: dict[str, Any]) -> None:
@@ -166,54 +165,51 @@ def check(run: Run, expected: dict[str, Any]) -> None:
     assert torch.equal(personal, deployed)
 
 
-# All are heard, or three of seven; or all train while only three are heard.
-PARTICIPATION = pytest.mark.parametrize(("cohort", "everyone"), [(7, False), (3, False), (3, True)])
+PARTICIPATION = pytest.mark.parametrize("cohort", [7, 3])  # of seven
 OPTIONS = [{}, {"weighted": True}, {"dual": False}]
 
 
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
-def test_flame(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Settings) -> None:
+def test_flame(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
     settings: Settings = {"lam": 1.3, "rho": 0.2, "lr": 0.1, "steps": 4, **option}
-    told = oracle(data, linear, cohort, everyone)
+    told = oracle(data, linear, cohort)
     check(
-        run(linear, data, FLAME(batch=None, **settings), cohort, everyone),
+        run(linear, data, FLAME(batch=None, **settings), cohort),
         told.flame(told.start, np.eye(len(told.start)), **settings),
     )
 
 
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
-def test_lp_proj_2_by_admm(
-    data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Settings
-) -> None:
+def test_lp_proj_2_by_admm(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
     settings: Settings = {"lam": 1.3, "rho": 0.2, "lr": 0.1, "steps": 4, **option}
-    told, dim = oracle(data, linear, cohort, everyone), 6
+    told, dim = oracle(data, linear, cohort), 6
     P = Dense().build(SEED, dim, linear.start()[None]).lift(torch.eye(dim, dtype=torch.float64)).numpy()
-    done = run(linear, data, LpProjADMM(batch=None, dim=dim, **settings), cohort, everyone)
+    done = run(linear, data, LpProjADMM(batch=None, dim=dim, **settings), cohort)
     check(done, told.flame(np.zeros(dim), P, **settings))
     assert done.history.rounds[0]["bytes_up"] == cohort * (8 * dim + (4 if "weighted" in option else 0))
 
 
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"reset": True}], ids=str)
-def test_fedadmm(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Settings) -> None:
+def test_fedadmm(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
     settings: Settings = {"rho": 0.2, "lr": 0.1, "steps": 4, **option}
-    told = oracle(data, linear, cohort, everyone)
-    done = run(linear, data, FedADMM(batch=None, **settings), cohort, everyone)
+    told = oracle(data, linear, cohort)
+    done = run(linear, data, FedADMM(batch=None, **settings), cohort)
     check(done, told.fedadmm(**settings))
 
 
 @PARTICIPATION
 @pytest.mark.parametrize("method", [FLAME, FedADMM])
 def test_the_inexact_rule_or_the_cap(
-    data: FederatedData, linear: Task, cohort: int, everyone: bool, method: type[FLAME] | type[FedADMM]
+    data: FederatedData, linear: Task, cohort: int, method: type[FLAME] | type[FedADMM]
 ) -> None:
     """(17) with an eps_i of its own for every client, which shrinks only in the rounds that it takes part in."""
     settings: Settings = {"rho": 0.1, "lr": 0.2, "eps": 4e-4, "upsilon": 0.4, "weighted": True}
     settings |= {"lam": 1.3} if method is FLAME else {}
-    told = oracle(data, linear, cohort, everyone)
-    done = run(linear, data, method(batch=None, cap=6, **settings), cohort, everyone)
+    told = oracle(data, linear, cohort)
+    done = run(linear, data, method(batch=None, cap=6, **settings), cohort)
     if method is FLAME:
         check(done, told.flame(told.start, np.eye(len(told.start)), steps=6, **settings))
     else:

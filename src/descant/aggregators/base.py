@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
+
+from descant.context import Context
+from descant.mail import Mail
+from descant.trees import Tree
 
 Record = Callable[[str, float], None]  # report a figure of the round; figures of one name add up
 
@@ -18,12 +22,22 @@ def unheard(name: str, value: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregator(ABC):
-    """How S messages become one. The first leaf is primary: what selects among messages looks at that one."""
+    """How S messages become one. The first leaf is primary: what selects among messages looks at that one.
+
+    Most are a call on leaves. One that remembers something from round to round, or that needs to know the round,
+    the senders or what they moved away from, overrides `combine`.
+    """
 
     name: ClassVar[str]
+    needs: ClassVar[Literal["sums", "rows"]] = "rows"  # "sums": sums over the messages are all it looks at
+    reads: ClassVar[tuple[str, ...]] = ()  # what clients send along for it: "loss"
 
     @abstractmethod
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
-    ) -> dict[str, Tensor]:
+    ) -> Tree:
         """Combine leaves [S, ...]; `weights` [S] are the senders' own claims (numbers of examples)."""
+
+    def combine(self, ctx: Context, state: Tree, mail: Mail) -> tuple[Tree, Tree]:
+        """The aggregator's new memory (empty at first), and the leaves of the mail combined."""
+        return state, self(mail.leaves, mail.weights, mail.record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ class Mean(Aggregator):
     """sum_k p_k u_k, with p_k = n_k / n where the messages carry weights n_k, and 1/S otherwise."""
 
     name: ClassVar[str] = "mean"
+    needs: ClassVar[Literal["sums", "rows"]] = "sums"
 
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard

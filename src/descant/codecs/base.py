@@ -1,28 +1,114 @@
-"""The contract of a codec."""
+"""The contract of a codec: how the messages of clients become bytes, and messages again."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
+from descant.codecs.raw import length_of, pieces, raw, rows_of
+from descant.context import Context
+from descant.errors import CodecError
+from descant.mail import Form, Mail
+from descant.trees import Tree, under, within
+
 
 @dataclass(frozen=True, kw_only=True)
 class Codec(ABC):
-    """One party's message as bytes on the wire, and back. Names, shapes and types are known to both ends."""
+    """Messages as bytes on the wire, in two halves: `encode` runs where the clients are, `decode` on the server.
+
+    Neither sees the other's state, and only bytes pass between them; names, shapes and types are known to both
+    ends. What a client remembers between rounds is its `memory`, what the server remembers of a client its
+    `copies`; the engine keeps both, and only once a message has arrived: a lost one leaves both ends as they were.
+    What cannot be encoded or decoded raises `CodecError`, and the engine refuses that message alone.
+    """
 
     name: ClassVar[str]
+    exact: ClassVar[bool] = False  # decoding gives the same bits, and nothing is remembered
+    updates: ClassVar[bool] = False  # it acts on leaves that say what they are (`descant.mail.Sent`)
+
+    def memory(self, like: Tree) -> Tree:
+        """What K clients remember before their first message, for updates like these [K, ...]."""
+        return {}
+
+    def copies(self, like: Tree) -> Tree:
+        """What the server remembers of K clients before their first message."""
+        return {}
 
     @abstractmethod
-    def encode(self, message: Mapping[str, Tensor]) -> bytes: ...
+    def encode(self, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, list[bytes]]:
+        """The clients' new memory [S, ...], and a payload for each message."""
 
     @abstractmethod
-    def decode(self, payload: bytes, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The message, with the names, shapes and types of `like`."""
+    def decode(self, ctx: Context, copies: Tree, payloads: list[bytes], blank: Mail) -> tuple[Tree, Mail]:
+        """The server's new copies [S, ...], and the mail.
+
+        `blank` is mail of the form that is expected, from these senders, with the references that the server holds.
+        """
+
+    def size(self, form: Form) -> int | None:
+        """The length of every payload of a form; None where it depends on the message."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateCodec(Codec):
+    """A codec of updates: leaves that are differences, or positions less their reference.
+
+    Subclasses `pack` and `unpack` one leaf. Leaves of another kind (a number of examples, a loss) travel as they
+    are.
+    """
+
+    updates: ClassVar[bool] = True
 
     @abstractmethod
-    def size(self, message: Mapping[str, Tensor]) -> int:
-        """The length of `encode(message)`, without encoding."""
+    def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
+        """The clients' new memory of a leaf, and a payload for each of its flat updates [S, n]."""
+
+    @abstractmethod
+    def unpack(
+        self, ctx: Context, copies: Tree, name: str, payloads: list[bytes], like: Tensor
+    ) -> tuple[Tree, Tensor]:
+        """The server's new copies, and the flat updates [S, n] of a leaf; `like` [S, n] has their type."""
+
+    def encode(self, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, list[bytes]]:
+        plain, updates = _plain(mail), mail.updates()
+        payloads = raw(plain, len(mail.clients))
+        for name, update in updates.items():
+            new, packed = self.pack(ctx, within(name, memory), name, update.flatten(1))
+            memory = memory | under(name, new)
+            last = name == next(reversed(updates))
+            payloads = [
+                before + (b"" if last else len(piece).to_bytes(4, "little")) + piece
+                for before, piece in zip(payloads, packed, strict=True)
+            ]
+        return memory, payloads
+
+    def decode(self, ctx: Context, copies: Tree, payloads: list[bytes], blank: Mail) -> tuple[Tree, Mail]:
+        plain = _plain(blank)
+        start = length_of(Form.of(plain))
+        leaves = rows_of([payload[:start] for payload in payloads], Form.of(plain), blank.clients.device)
+        rest = [payload[start:] for payload in payloads]
+        updates = {}
+        for name in blank.references:
+            last = name == next(reversed(blank.references))
+            packed, rest = (rest, []) if last else pieces(rest)
+            like = blank[name].flatten(1)
+            new, update = self.unpack(ctx, within(name, copies), name, packed, like)
+            copies = copies | under(name, new)
+            updates[name] = update.view(blank[name].shape)
+        return copies, replace(blank, leaves=blank.leaves | leaves).moved(updates)
+
+
+def _plain(mail: Mail) -> Mapping[str, Tensor]:
+    return {name: leaf for name, leaf in mail.items() if name not in mail.references}
+
+
+def check_lengths(payloads: list[bytes], length: int) -> None:
+    """Refuse payloads of another length."""
+    for payload in payloads:
+        if len(payload) != length:
+            raise CodecError(f"a payload of {len(payload)} bytes arrived where {length} were expected")

@@ -1,15 +1,17 @@
-"""Numbers as they are."""
+"""Numbers as they are, or in half precision."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from descant.codecs.base import Codec
+from descant.codecs.raw import length_of, raw, rows_of
+from descant.context import Context
+from descant.mail import Form, Mail
+from descant.trees import Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,27 +19,38 @@ class Native(Codec):
     """Every leaf's numbers, one leaf after the other, as this machine lays them out: no header, no loss."""
 
     name: ClassVar[str] = "native"
+    exact: ClassVar[bool] = True
 
-    def encode(self, message: Mapping[str, Tensor]) -> bytes:
-        return b"".join(_bytes(leaf) for leaf in message.values())
+    def encode(self, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, list[bytes]]:
+        return memory, raw(mail, len(mail.clients))
 
-    def decode(self, payload: bytes, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if len(payload) != self.size(like):
-            expected = self.size(like)
-            raise ValueError(f"a payload of {len(payload)} bytes arrived where {expected} were expected")
-        message, start = {}, 0
-        for name, leaf in like.items():
-            size = leaf.numel() * leaf.element_size()
-            piece = bytearray(payload[start : start + size])
-            values = torch.frombuffer(piece, dtype=leaf.dtype) if size else torch.empty(0, dtype=leaf.dtype)
-            message[name] = values.view(leaf.shape)
-            start += size
-        return message
+    def decode(self, ctx: Context, copies: Tree, payloads: list[bytes], blank: Mail) -> tuple[Tree, Mail]:
+        return copies, replace(blank, leaves=rows_of(payloads, blank.form, blank.clients.device))
 
-    def size(self, message: Mapping[str, Tensor]) -> int:
-        return sum(leaf.numel() * leaf.element_size() for leaf in message.values())
+    def size(self, form: Form) -> int:
+        return length_of(form)
 
 
-def _bytes(leaf: Tensor) -> bytes:
-    flat = leaf.detach().cpu().reshape(-1).contiguous()
-    return flat.view(torch.uint8).numpy().tobytes()  # numpy has no bfloat16, but it has bytes
+@dataclass(frozen=True, kw_only=True)
+class Float16(Codec):
+    """Floating numbers in half precision (IEEE binary16), the others as they are.
+
+    Numbers above 65,504 become infinite: a message that holds one is refused.
+    """
+
+    name: ClassVar[str] = "float16"
+
+    def encode(self, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, list[bytes]]:
+        halved = {name: leaf.half() if leaf.is_floating_point() else leaf for name, leaf in mail.items()}
+        return memory, raw(halved, len(mail.clients))
+
+    def decode(self, ctx: Context, copies: Tree, payloads: list[bytes], blank: Mail) -> tuple[Tree, Mail]:
+        leaves = rows_of(payloads, _halved(blank.form), blank.clients.device)
+        return copies, replace(blank, leaves={name: leaf.to(blank[name].dtype) for name, leaf in leaves.items()})
+
+    def size(self, form: Form) -> int:
+        return length_of(_halved(form))
+
+
+def _halved(form: Form) -> Form:
+    return form._replace(dtypes=tuple(torch.half if kind.is_floating_point else kind for kind in form.dtypes))

@@ -42,6 +42,7 @@ class FederatedData:
     name: str = "data"
     clients: tuple[str, ...] = ()  # names; "0", "1", ... where none are given
     settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made with, JSON-able
+    numbers: Tensor | None = None  # [N] the clients' numbers in a larger federation; 0, 1, ... by default
 
     def __post_init__(self) -> None:
         # frozen: these two fields are completed once, here
@@ -59,6 +60,25 @@ class FederatedData:
             raise unknown("part", name, PARTS)
         part: Part = getattr(self, name)
         return part
+
+    def only(self, clients: Sequence[int]) -> FederatedData:
+        """The data of some clients alone, given by number. They keep their numbers: a process that holds only
+        client 17 trains exactly as client 17 of the whole does."""
+        numbers = torch.tensor(list(clients), dtype=torch.int64, device=self.train.offsets.device)
+        here = torch.arange(len(self), device=numbers.device) if self.numbers is None else self.numbers
+        if not len(numbers) or not bool(torch.isin(numbers, here).all()):
+            raise DataError(f"clients = {list(clients)}: they must be numbers of clients of this data")
+        places = self.places(numbers)
+        train, valid, test = (self.part(name).only(places) for name in PARTS)
+        names = tuple(self.clients[k] for k in places.tolist())
+        return replace(self, train=train, valid=valid, test=test, clients=names, numbers=numbers)
+
+    def places(self, numbers: Tensor) -> Tensor:
+        """Where the clients with these numbers [K] lie in this data."""
+        if self.numbers is None:
+            return numbers
+        order = self.numbers.argsort()
+        return order[torch.searchsorted(self.numbers[order], numbers)]
 
     @property
     def input_shape(self) -> tuple[int, ...]:

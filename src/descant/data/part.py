@@ -60,6 +60,13 @@ class Part:
         start, stop = int(self.offsets[k]), int(self.offsets[k + 1])
         return self.inputs[start:stop], self.targets[start:stop]
 
+    def only(self, clients: Tensor) -> Part:
+        """The examples of some clients [K], in that order."""
+        pieces = [self.client(k) for k in clients.tolist()]
+        inputs, targets = (torch.cat(values) for values in zip(*pieces, strict=True))
+        ends = self.sizes[clients].cumsum(0)
+        return Part(inputs, targets, torch.cat([ends.new_zeros(1), ends]))
+
     def to(self, dtype: torch.dtype | None, device: torch.device | str | None) -> Part:
         """The part on `device`, floating tensors in `dtype`; itself where nothing changes."""
 

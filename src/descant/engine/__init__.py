@@ -1,18 +1,23 @@
 """The round loop: cohorts, local work, messages, evaluation."""
 
+from descant.engine.clients import Clients
 from descant.engine.cohort import cohort_size
 from descant.engine.evaluation import Evaluation
+from descant.engine.plan import Plan
 from descant.engine.records import Account, Collapse, Evaluated, RoundRecord, Snapshot
-from descant.engine.simulation import Plan, Record, Simulation
+from descant.engine.server import Server
+from descant.engine.simulation import Record, Simulation
 
 __all__ = [
     "Account",
+    "Clients",
     "Collapse",
     "Evaluated",
     "Evaluation",
     "Plan",
     "Record",
     "RoundRecord",
+    "Server",
     "Simulation",
     "Snapshot",
     "cohort_size",

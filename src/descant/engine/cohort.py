@@ -30,11 +30,11 @@ def sample(seed: int, round: int, size: int, weights: Tensor) -> Tensor:
     """`size` of the clients without replacement, in proportion to `weights` [N], in ascending order.
 
     Client k's key is u_k^(1/weight_k) with u_k its own draw, and the largest keys win (Efraimidis and Spirakis,
-    2006); with equal weights that is a uniform draw.
+    2006); with equal weights that is a uniform draw. Clients of no weight are never drawn: where too few have one,
+    the cohort is smaller, and may be empty.
     """
     possible = weights > 0  # not so for NaN
-    if (found := int(possible.sum())) < size:
-        raise SettingError(f"a cohort of {size} cannot be drawn: only {found} clients have a positive weight")
+    size = min(size, int(possible.sum()))
     u = uniform(seed, "cohort", round, torch.arange(len(weights), device=weights.device))
     keys = torch.where(possible, u.log() / weights.double(), -torch.inf)
     return keys.topk(size).indices.sort().values

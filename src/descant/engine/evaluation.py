@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from descant.engine.records import Evaluated
+from descant.context import Context
+from descant.engine.measure import measure
+from descant.engine.records import Account, Evaluated
 from descant.errors import require
+from descant.execution.batches import Rows
+
+if TYPE_CHECKING:
+    from descant.engine.clients import Clients
+    from descant.engine.server import Server
 
 Model = Literal["personal", "shared", "selected"]
 MODELS = ("personal", "shared", "selected")
@@ -40,6 +48,35 @@ class Evaluation:
 
     def due(self, round: int, rounds: int) -> bool:
         return round % self.every == 0 or round == rounds
+
+
+def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> Iterator[Evaluated | Account]:
+    """Loss and metric of every client's models on each part, as the run's `Evaluation` asks, and the accounts."""
+    wanted, method, down = clients.plan.evaluation, clients.method, server.broadcast(ctx)
+    yield clients.ledger.account(ctx.round)
+    evaluated: dict[str, Evaluated] = {}
+    for model in wanted.models:
+        if model == "selected" or (model == "shared" and not method.has_shared):
+            continue
+        if model == "shared" and not method.personalizes and "personal" in wanted.models:
+            continue  # it is what clients deploy
+        found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
+        for who in torch.split(clients.here, at_once):
+            if model == "personal":
+                x, buffers = clients.personal(ctx, who, down)
+            else:
+                x, buffers = (row.expand(len(who), -1) for row in server.shared(ctx))
+                if clients.task.buffers == "local":  # every client predicts with its own running statistics
+                    buffers = clients.statistics(ctx, who, down)
+            for part, blocks in found.items():
+                rows = Rows(clients.data.part(part), who, clients.data.places(who))
+                blocks.append(measure(clients.execution, x, buffers, rows))
+        loss = {part: torch.cat([block[0] for block in blocks]) for part, blocks in found.items()}
+        metric = {part: torch.cat([block[1] for block in blocks]) for part, blocks in found.items()}
+        evaluated[model] = Evaluated(ctx.round, model, loss, metric)
+        yield evaluated[model]
+    if "selected" in wanted.models and len(evaluated) == 2:
+        yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
 
 
 def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:

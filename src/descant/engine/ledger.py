@@ -10,7 +10,7 @@ from torch import Tensor
 from descant.engine.records import Account, RoundRecord
 from descant.state.leaves import Leaves, Spec
 
-KINDS = ("bytes_up", "bytes_down", "gradients", "examples")
+KINDS = ("bytes_up", "bytes_down", "gradients", "examples", "scored")
 ACCOUNTS: Spec = {"spent": ((len(KINDS),), torch.int64)}  # what a store on disk keeps for the ledger
 
 
@@ -32,6 +32,7 @@ class Ledger:
         """Start a round."""
         self._round = dict.fromkeys(KINDS, 0)
         self._figures: dict[str, float] = {}
+        self.late = 0  # messages of stragglers
         self._began = perf_counter()
 
     def add(self, kind: str, who: Tensor, amount: Tensor | int) -> None:

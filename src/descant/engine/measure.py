@@ -20,14 +20,14 @@ def measure(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows) -> tup
     leading group of clients and ragged sizes cost no more than a part of a block.
     """
     sizes, order = rows.sizes.sort(descending=True)
-    x, buffers, rows = x[order], buffers[order], Rows(rows.part, rows.clients[order])
+    x, buffers, rows = x[order], buffers[order], rows.some(order)
     totals = torch.zeros(2, len(order), dtype=torch.float64, device=x.device)
     width = max(1, _BLOCK // (len(order) * max(1, prod(rows.part.inputs.shape[1:]))))
     for begin in range(0, int(sizes[0]), width):
         end = min(begin + width, int(sizes[0]))
         k = int((sizes > begin).sum())
         position = torch.arange(begin, end, device=x.device).expand(k, -1)
-        leading = Rows(rows.part, rows.clients[:k])
+        leading = rows.some(slice(k))
         batch = leading.batch(position, position < sizes[:k, None], leading.clients)
         outputs = execution.outputs(x[:k], buffers[:k], batch.inputs)
         for total, of in zip(totals, (execution.task.loss, execution.task.metric.of), strict=True):

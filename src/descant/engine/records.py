@@ -14,12 +14,13 @@ class RoundRecord:
     round: int  # 1 is the first
     cohort: int  # clients drawn
     received: int  # messages that reached the server and were used
-    lost: int  # messages of stragglers that the method drops
-    refused: int  # messages dropped because they were not finite
+    lost: int  # messages that were lost on the way, or whose sender did not finish its work in time
+    refused: int  # messages that could not be encoded or decoded, or were not finite
     bytes_up: int
     bytes_down: int
     gradients: int  # minibatch gradients, over all clients
     examples: int  # example gradients, over all clients
+    scored: int  # example losses that the method asked for, over all clients
     seconds: float
     figures: dict[str, float] = field(default_factory=dict)  # what the method reported
 
@@ -41,6 +42,7 @@ class Account:
     round: int
     gradients: Tensor
     examples: Tensor
+    scored: Tensor
     bytes_up: Tensor
     bytes_down: Tensor
 
@@ -53,13 +55,15 @@ class Collapse:
     why: str
 
 
+class CollapseError(Exception):
+    """The federation has diverged; a round ends with it, and a run with a `Collapse`."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """A simulation between two rounds, without what its store has settled already."""
+    """A simulation between two rounds, without what its stores have settled already."""
 
     round: int
-    server: dict[str, Tensor]
-    statistics: Tensor  # [b] of the shared model
-    clients: Tensor  # [K] who changed
-    rows: dict[str, Tensor]  # their state [K, ...]
-    spent: Tensor  # [K, kinds] of the ledger
+    server: dict[str, Tensor]  # what the server and the attackers hold, by owner
+    rows: dict[str, tuple[Tensor, dict[str, Tensor]]]  # store -> who changed [K], and their rows [K, ...]
+    spent: Tensor  # [K, kinds] of the ledger, of those who changed among "clients"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.cohort import finished_share
 from descant.engine.measure import measure
@@ -28,9 +29,12 @@ class Setting:
 
     execution: Execution
     data: FederatedData
-    seed: int
     stragglers: float = 0.0
     drop_last: bool = False
+
+    def names(self, clients: Tensor) -> list[str]:
+        """The names of clients, in quotes."""
+        return [f"'{self.data.clients[place]}'" for place in self.data.places(clients).tolist()]
 
 
 class View:
@@ -41,16 +45,17 @@ class View:
     """
 
     def __init__(
-        self, setting: Setting, clients: Tensor, round: int, coin: float, buffers: dict[str, Tensor]
+        self, setting: Setting, ctx: Context, clients: Tensor, buffers: dict[str, Tensor], start: Tensor
     ) -> None:
-        self.setting, self.clients, self.round, self.coin = setting, clients, round, coin
-        self.seed = setting.seed
-        self.layout: Layout = setting.execution.task.layout
+        self.setting, self.ctx, self.clients, self.start = setting, ctx, clients, start
+        self.round, self.seed, self.coin = ctx.round, ctx.seed, ctx.coin
+        self.layout: Layout = ctx.layout
         self.buffers = buffers  # model -> running statistics [K, b]
-        self.share = finished_share(setting.seed, round, clients, setting.stragglers)
+        self.share = finished_share(self.seed, self.round, clients, setting.stragglers)
         self.n = self._rows("train").sizes
         self.evaluations = torch.zeros_like(clients)  # minibatch gradients [K]
         self.examples = torch.zeros_like(clients)  # example gradients [K]
+        self.scored = torch.zeros_like(clients)  # example losses [K]
         self.figures: dict[str, Tensor] = {}
 
     def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
@@ -96,8 +101,8 @@ class View:
             try:
                 stepped = run_step(step, self.setting.execution, x, statistics, sources, active, along)
             except SingleExampleError as error:
-                guilty = phase.take(self.clients)[error.rows].tolist()
-                raise SingleExampleError(guilty, [f"'{self.setting.data.clients[k]}'" for k in guilty]) from error
+                guilty = phase.take(self.clients)[error.rows]
+                raise SingleExampleError(guilty.tolist(), self.setting.names(guilty)) from error
             x, statistics, gradients = stepped.x, stepped.statistics, stepped.gradients
             taken += active
             if stepped.met is not None:
@@ -113,16 +118,19 @@ class View:
         return rows.all(torch.zeros_like(self.clients), int(rows.sizes.max()))
 
     def losses(self, x: Tensor, part: str = "train") -> Tensor:
-        return measure(self.setting.execution, x, self.statistics("shared"), self._rows(part))[0].to(x.dtype)
+        rows = self._rows(part)
+        self.scored = self.scored + rows.sizes
+        return measure(self.setting.execution, x, self.statistics("shared"), rows)[0].to(x.dtype)
 
     def record(self, name: str, values: Tensor) -> None:
         self.figures[name] = self.figures.get(name, torch.zeros_like(values, dtype=torch.float64)) + values
 
     def _rows(self, part: str) -> Rows:
-        return Rows(self.setting.data.part(part), self.clients)
+        return Rows(self.setting.data.part(part), self.clients, self.setting.data.places(self.clients))
 
     def _schedule(self, work: Work, role: str, clients: Tensor, share: Tensor) -> Schedule:
-        rows, address = Rows(self.setting.data.train, clients), (self.seed, role, self.round)
+        rows = Rows(self.setting.data.train, clients, self.setting.data.places(clients))
+        address = (self.seed, role, self.round)
         execution, drop_last = self.setting.execution, self.setting.drop_last
         return Schedule(rows, work, share, address, drop_last, execution.task.draws, isinstance(execution, Compile))
 

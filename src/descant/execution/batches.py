@@ -46,15 +46,20 @@ class Rows:
     """The examples of K clients in a packed part: client k owns `sizes[k]` rows from `first[k]` on."""
 
     part: Part
-    clients: Tensor  # [K]
+    clients: Tensor  # [K] their numbers, which draws are addressed by
+    places: Tensor | None = None  # [K] where they lie in the part, if elsewhere
 
     @property
     def first(self) -> Tensor:
-        return self.part.offsets[self.clients]
+        return self.part.offsets[self.clients if self.places is None else self.places]
 
     @property
     def sizes(self) -> Tensor:
-        return self.part.offsets[self.clients + 1] - self.first
+        return self.part.offsets[(self.clients if self.places is None else self.places) + 1] - self.first
+
+    def some(self, which: Tensor | slice) -> Rows:
+        """The rows of some of the K clients."""
+        return Rows(self.part, self.clients[which], None if self.places is None else self.places[which])
 
     def batch(self, position: Tensor, mask: Tensor, key: Tensor) -> Batch:
         """The examples at `position` [K, B] of each client; where the mask is False, a row that only pads."""

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from descant.engine import Record, Simulation, Snapshot
 from descant.experiment.segments import read_segment, write_segment
 from descant.files import write
+from descant.trees import under, within
 
 
 class Commits:
@@ -48,7 +49,7 @@ class Commits:
         simulation.settle(snapshot)
         self._files.append(file)
         if len(self._files) > simulation.store.commits_kept:
-            simulation.store.flush()
+            simulation.flush()
             for old in self._files[:-1]:
                 old.unlink()
             self._files = [file]
@@ -58,9 +59,9 @@ class Commits:
 
 
 def _write(path: Path, snapshot: Snapshot, segments: int) -> None:
-    tensors = {f"server.{name}": leaf for name, leaf in snapshot.server.items()}
-    tensors |= {f"clients.{name}": rows for name, rows in snapshot.rows.items()}
-    tensors |= {"statistics": snapshot.statistics, "clients": snapshot.clients, "spent": snapshot.spent}
+    tensors = under("server", snapshot.server) | {"spent": snapshot.spent}
+    for store, (who, rows) in snapshot.rows.items():
+        tensors |= {f"who.{store}": who} | under(f"rows.{store}", rows)
     tensors = {name: leaf.detach().cpu().contiguous().clone() for name, leaf in tensors.items()}
     about = json.dumps({"round": snapshot.round, "segments": segments})
     write(path, lambda temporary: save_file(tensors, temporary, {"commit": about}))
@@ -70,9 +71,5 @@ def _read(path: Path) -> tuple[Snapshot, int]:
     with safe_open(path, "pt") as file:
         about: dict[str, Any] = json.loads(file.metadata()["commit"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-
-    def under(prefix: str) -> dict[str, Any]:
-        return {n.removeprefix(prefix): leaf for n, leaf in tensors.items() if n.startswith(prefix)}
-
-    state = (tensors["statistics"], tensors["clients"], under("clients."), tensors["spent"])
-    return Snapshot(about["round"], under("server."), *state), about["segments"]
+    rows = {store: (who, within(f"rows.{store}", tensors)) for store, who in within("who", tensors).items()}
+    return Snapshot(about["round"], within("server", tensors), rows, tensors["spent"]), about["segments"]

@@ -12,7 +12,7 @@ from descant.data import FederatedData
 from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
 from descant.metrics import across_clients
 
-SPENT = ("gradients", "examples", "bytes_up", "bytes_down")
+SPENT = ("gradients", "examples", "scored", "bytes_up", "bytes_down")
 
 
 @dataclass(frozen=True)

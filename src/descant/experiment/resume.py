@@ -58,6 +58,12 @@ def resume(
             every=evaluation["every"], parts=tuple(evaluation["parts"]), models=tuple(evaluation["models"])
         ),
         aggregator=build("aggregators", config["aggregator"]),
+        codec=build("codecs", config["codec"]),
+        downlink=build("codecs", config["downlink"]),
+        attacks=[build("attacks", spec) for spec in config["attacks"]],
+        malicious=tuple(config["malicious"]),
+        lost=config["lost"],
+        secret=config["secret"],
         mode=execution["mode"],
         device=execution["device"],
         threads=execution["threads"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from descant.aggregators import Aggregator, Mean
+from descant.attacks import Attack, malicious_clients
 from descant.catalog import describe
-from descant.codecs import Native
+from descant.codecs import Codec, Native
 from descant.data import FederatedData
 from descant.engine import Evaluation, Plan, Record, Simulation, cohort_size
 from descant.engine.cohort import Sampling
@@ -46,6 +47,12 @@ def simulate(
     nonfinite: Literal["drop", "keep"] = "drop",
     evaluate: int | Evaluation = 1,
     aggregator: Aggregator | None = None,
+    codec: Codec | None = None,
+    downlink: Codec | None = None,
+    attacks: Sequence[Attack] = (),
+    malicious: int | float | Sequence[int] = 0,
+    lost: float = 0.0,
+    secret: int | None = None,
     mode: Mode = "auto",
     chunk: int | None = None,
     device: str = "cpu",
@@ -108,7 +115,12 @@ def simulate(
         chunk=_check("chunk", chunk, chunk is None or chunk >= 1, "a positive number"),
         evaluation=Evaluation(every=evaluate) if isinstance(evaluate, int) else evaluate,
         aggregator=aggregator or Mean(),
-        codec=Native(),
+        codec=codec or Native(),
+        downlink=downlink or Native(),
+        attacks=tuple(attacks),
+        malicious=malicious_clients(_listed(malicious), len(data), seed),
+        lost=_check("lost", lost, 0 <= lost <= 1, "a share from 0 to 1"),
+        secret=secret,
     )
     journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, overwrite))
     with using_threads(threads), journal or nullcontext():
@@ -171,6 +183,10 @@ def _carry_out(
     return run
 
 
+def _listed(malicious: int | float | Sequence[int]) -> int | float | tuple[int, ...]:
+    return malicious if isinstance(malicious, int | float) else tuple(malicious)
+
+
 def _check(name: str, value: Any, allowed: bool, what: str) -> Any:
     if not allowed:
         raise SettingError(f"{name} = {value!r}: it must be {what}")
@@ -206,6 +222,11 @@ def _config(task: Task, data: FederatedData, method: Method, plan: Plan) -> dict
         "evaluation": {"every": evaluation.every, "parts": evaluation.parts, "models": evaluation.models},
         "aggregator": describe(plan.aggregator),
         "codec": describe(plan.codec),
+        "downlink": describe(plan.downlink),
+        "attacks": [describe(attack) for attack in plan.attacks],
+        "malicious": plan.malicious.tolist(),
+        "lost": plan.lost,
+        "secret": plan.secret,
         "chunk": plan.chunk,
         "versions": {
             "descant": __version__,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from descant.context import Context
 from descant.errors import require
-from descant.methods.base import Aggregate, LocalView, Messages, PerClient, Tree
+from descant.mail import LAST, Sent, position
+from descant.methods.base import Aggregate, LocalView, Messages, PerClient, ServerView, Tree
 from descant.methods.inexact import Inexact, Slope
 
 
@@ -19,7 +22,7 @@ class ADMM(Inexact):
     `rho` is the penalty parameter. The server keeps the last u_i = w_i + pi_i / rho of all m clients and aggregates
     them to w, however few took part in a round. `dual=False` keeps pi_i = 0: an inexact penalty method.
 
-    alpha_i is 1/m, and the server tells m; or, if `weighted`, n_i/n: then n_i goes along with u_i, and the server
+    alpha_i is 1/m; or, if `weighted`, n_i/n: then n_i goes along with u_i, and the server
     tells n, taking clients that it has not heard for as large as the others are on average (in the first round it
     has heard nobody, and alpha_i is 1/m). Only alpha_i / rho matters: an n that is c times too large is such a rho.
 
@@ -43,25 +46,28 @@ class ADMM(Inexact):
         require(self, "eps", self.eps is None or self.steps is self.epochs is None, "nothing where steps are given")
         require(self, "upsilon", 0 < self.upsilon < 1, "between 0 and 1")
 
-    def first_server(self, w: Tensor, clients: int) -> Tree:
-        """The server before the first round, when all u_i are w [d]."""
-        sizes = {"n": torch.zeros(clients, dtype=torch.int32, device=w.device)} if self.weighted else {}
-        return {"w": w, "u": w.repeat(clients, 1)} | sizes
+    def first_sent(self, ctx: Context) -> Tree:
+        return {"u": ctx.x0}
+
+    def server_start(self, ctx: Context) -> Tree:
+        """The server before the first round, when w and all u_i are the same."""
+        w, m = self.first_sent(ctx)["u"], ctx.clients
+        sizes = {"n": torch.zeros(m, dtype=torch.int32, device=w.device)} if self.weighted else {}
+        return {"w": w, "u": w.repeat(m, 1)} | sizes
 
     def first_eps(self, x: Tensor) -> Tree:
         return {} if self.eps is None else {"eps": x.new_full((len(x),), self.eps)}
 
-    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
-        w, m = server["w"], len(server["u"])
-        down: dict[str, Tensor | PerClient] = {"w": w, "m": torch.tensor(m, dtype=torch.int32, device=w.device)}
-        if self.weighted:
-            heard = server["n"] > 0
-            down["n"] = (server["n"].sum().double() * m / heard.sum().clamp(min=1)).to(w.dtype)
-        return down
+    def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
+        w, m = server["w"], server.ctx.clients
+        if not self.weighted:
+            return {"w": w}
+        heard = server["n"] > 0
+        return {"w": w, "n": (server["n"].sum().double() * m / heard.sum().clamp(min=1)).to(w.dtype)}
 
     def alpha(self, down: Tree, local: LocalView) -> Tensor:
         """The weights [K, 1] of the clients' losses, as far as they know."""
-        alpha = 1 / down["m"].to(down["w"].dtype)
+        alpha = down["w"].new_full((len(local.n),), 1 / local.ctx.clients)
         if self.weighted:
             alpha = torch.where(down["n"] > 0, local.n / down["n"], alpha)
         return alpha[:, None]
@@ -83,9 +89,20 @@ class ADMM(Inexact):
         u = w_i + pi / self.rho if self.dual else w_i
         return {"u": u} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
 
-    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         held = {name: messages.into(server[name], name) for name in self.held}
         return {"w": aggregate({"u": held["u"]})["u"]} | held
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return {"u": position(since=LAST)}
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        return {
+            "own_start": "the server takes clients that it has not heard to hold the common start",
+            "trainers": "client and server must agree on the last u_i, so that only those who send may train",
+        }
 
     @property
     def held(self) -> tuple[str, ...]:

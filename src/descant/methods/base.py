@@ -7,19 +7,22 @@ engines, files or networks: the simulator calls it with the whole cohort, a devi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from descant.context import Context
 from descant.errors import NoSharedModelError
+from descant.mail import Mail, Sent
 from descant.methods.schedules import ByRound
 from descant.task import Batch, Layout, Objective
+from descant.trees import Tree as Tree
 
-Tree = dict[str, Tensor]
+Messages = Mail  # what a method's server gets
 X = TypeVar("X", Tensor, tuple[Tensor, ...])
 
 
@@ -29,32 +32,12 @@ class PerClient(NamedTuple):
     rows: Tensor  # [N, ...]
 
 
-class Messages(Mapping[str, Tensor]):
-    """What the server received in a round: leaves [S, ...], the first of them primary, and who sent them.
+class ServerView(Tree):
+    """What the server holds, by name, and where it stands: `server["w"]`, `server.ctx.round`."""
 
-    `layout` says which slice of a model is which parameter, for methods that treat layers differently.
-    """
-
-    def __init__(self, leaves: Mapping[str, Tensor], clients: Tensor, layout: Layout) -> None:
-        self.leaves, self.clients, self.layout = dict(leaves), clients, layout
-        self.figures: dict[str, Tensor] = {}
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.leaves[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.leaves)
-
-    def __len__(self) -> int:
-        return len(self.leaves)
-
-    def into(self, held: Tensor, name: str) -> Tensor:
-        """`held` [N, ...], what the server holds per client, with the senders' rows replaced by the leaf `name`."""
-        return held.index_copy(0, self.clients, self.leaves[name])
-
-    def record(self, name: str, value: float) -> None:
-        """Report a figure of this round, found by the server; figures of one name add up."""
-        self.figures[name] = self.figures.get(name, torch.zeros((), dtype=torch.float64)) + value
+    def __init__(self, leaves: Mapping[str, Tensor], ctx: Context) -> None:
+        super().__init__(leaves)
+        self.ctx = ctx
 
 
 class Aggregate(Protocol):
@@ -108,7 +91,9 @@ class Work:
 class LocalView(Protocol):
     """What a method may see of its K clients, and the loop that runs its steps."""
 
+    ctx: Context  # where the clients stand: round, seed, coin, draws
     clients: Tensor  # [K] their numbers
+    start: Tensor  # [K, d] the models that they start from
     n: Tensor  # [K] training examples
     round: int
     seed: int  # of the run, for what all parties derive alike (a projection)
@@ -143,22 +128,20 @@ class Method(ABC):
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    trains: ClassVar[tuple[str, ...]]  # "shared", "personal" or both: what `local.run` is called for
+    trains: ClassVar[tuple[str, ...]]  # the models that `local.run` is called for: "shared", "personal", ...
     has_shared: ClassVar[bool]  # whether there is a global model
     personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
+    needs: ClassVar[Literal["sums", "rows"]] = "rows"  # "sums": the server looks at messages by `aggregate` only
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        """The server's first state, from the initial model x0 [d], whose parts `layout` names.
-
-        The leaves named in `held` are [N, ...].
-        """
+    def server_start(self, ctx: Context) -> Tree:
+        """The server's first state, from the initial model `ctx.x0` [d]; the leaves in `held` are [N, ...]."""
         return {}
 
-    def client_start(self, x: Tensor) -> Tree:
-        """The first state of K clients, from the models x [K, d] that they start with."""
+    def client_start(self, local: LocalView) -> Tree:
+        """The first state of K clients, from the models `local.start` [K, d] that they start with."""
         return {}
 
-    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+    def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         """What travels down. Clients see every leaf as [K, ...]."""
         return {}
 
@@ -166,21 +149,38 @@ class Method(ABC):
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         """A round on K clients: the messages to send, leaves [K, ...], and the clients' new state."""
 
-    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+    def server(self, server: ServerView, messages: Mail, aggregate: Aggregate) -> Tree:
         """The next state of the server, from what it received."""
         return server
+
+    def reply(self, server: ServerView) -> dict[str, Tensor | PerClient]:
+        """What travels down to the senders of a round at its end, where a round goes up and down again (L2SGD)."""
+        return {}
+
+    def hear(self, reply: Tree, state: Tree, local: LocalView) -> Tree:
+        """The new state of K clients after the server's reply."""
+        return state
 
     @abstractmethod
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         """The models [K, d] that the clients deploy. They may be trained further on the clients' own data."""
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         """The global model [d]."""
         raise NoSharedModelError(f"{type(self).__name__} has no shared model: ask for a client's personal model")
 
     @property
+    def sends(self) -> Mapping[str, Sent]:
+        """What the leaves of a message are, for what compresses or attacks updates: `difference`, `position`."""
+        return {}
+
+    def first_sent(self, ctx: Context) -> Tree:
+        """What a client that has sent nothing yet is taken to have sent, for positions since the `LAST` one."""
+        return {}
+
+    @property
     def held(self) -> tuple[str, ...]:
-        """The leaves of the server's state that hold one row for every client."""
+        """The leaves of the server's state that hold one row for every client. Rows that change are committed."""
         return ()
 
     @property
@@ -193,17 +193,34 @@ class Method(ABC):
         """The leaves of the server's state that may overflow; in any other that is a collapse."""
         return ()
 
-    def cohort_weights(self, server: Tree) -> Tensor | None:
-        """Weights [N] to sample the cohort by, where the method chooses it itself (AFL)."""
+    def cohort_weights(self, server: ServerView) -> Tensor | None:
+        """Weights [N] to sample the cohort by, where the method chooses it itself (AFL). Zero is never drawn."""
         return None
 
-    def silent(self, server: Tree, round: int, coin: float) -> bool:
-        """Whether nothing travels in this round, up or down (L2SGD)."""
+    def silent(self, server: ServerView) -> bool | Literal["up", "down"]:
+        """Whether nothing travels in this round (L2SGD), or nothing up, or nothing down."""
         return False
 
-    def hears(self, state: Tree, round: int) -> Tensor | None:
-        """Which clients [K] a round's broadcast travels to, where some hold it already; None for all of them."""
-        return None
+    def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
+        """How much of a broadcast's leaf travels to each client [K], counted along the leaf's first axis.
+
+        Leaves that are not named travel whole: this is for clients that hold some of them already.
+        """
+        return {}
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        """Settings of a run that the method cannot be run with, other than by default, and why."""
+        return {}
+
+    def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        """The models [K, d] whose training loss clients report before their work, where an aggregator asks."""
+        return self.personal(down, state, local)
+
+
+def whole(leaf: Tensor) -> int:
+    """All of a leaf [K, ...] of a broadcast, as `Method.fetches` counts it."""
+    return leaf.shape[1] if leaf.dim() > 1 else 1
 
 
 def signed_power(c: Tensor, q: float) -> Tensor:

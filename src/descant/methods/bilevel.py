@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from descant.errors import require
-from descant.methods.base import Aggregate, LocalView, Messages, PerClient, Tree, Work
+from descant.mail import Sent, position
+from descant.methods.base import Aggregate, LocalView, Messages, PerClient, ServerView, Tree, Work
 from descant.methods.inexact import Inexact, Slope
 from descant.methods.schedules import ByRound, in_round
 
@@ -34,6 +36,7 @@ class Bilevel(Inexact):
     """
 
     default_work: ClassVar[Work] = Work(steps=20)
+    needs: ClassVar[Literal["sums", "rows"]] = "sums"
 
     lam: float = 1.0
     eta: float | ByRound = 0.05
@@ -52,18 +55,22 @@ class Bilevel(Inexact):
         require(self, "nu", positive, "a positive number, or nothing")
         require(self, "nu", self.nu is None or self.steps is self.epochs is None, "nothing where steps are given")
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"x": x}
+    def client_start(self, local: LocalView) -> Tree:
+        return {"x": local.start}
 
-    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+    def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         return {"w": server["w"]}
 
     def message(self, w: Tensor, local: LocalView) -> Tree:
         return {"w": w} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
 
-    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         mean = aggregate({"w": messages["w"]}, weights=messages.get("n"))
         return {"w": (1 - self.beta) * server["w"] + self.beta * mean["w"]}
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return {"w": position(since="w")}
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return state["x"]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from descant.errors import require
-from descant.methods.base import Gradient, LocalView, Method, Tree, Work
+from descant.methods.base import Gradient, LocalView, Method, ServerView, Tree, Work, whole
 from descant.methods.candidates import choose, pick
 from descant.methods.over import OverSolver
-
-_OWN = ("v", "choice", "heard", "begun")  # leaves of a client's state that are not the solver's
+from descant.trees import without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,8 @@ class Ditto(OverSolver):
     def middle(self) -> int:
         return (len(self.lams) - 1) // 2
 
-    def client_start(self, x: Tensor) -> Tree:
+    def client_start(self, local: LocalView) -> Tree:
+        x = local.start
         own = {"v": x}
         if isinstance(self.lam, tuple):
             first = torch.full_like(x[:, 0], self.middle, dtype=torch.int64)
@@ -67,21 +68,21 @@ class Ditto(OverSolver):
             own["heard"] = x  # the last w, for rounds in which none travels
         if self.after is not None:
             own["begun"] = torch.zeros_like(x[:, 0], dtype=torch.bool)
-        return self.solver.client_start(x) | own
+        return self.keep(self.solver.client_start(local)) | own
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         one = len(self.lams) == 1 or not local.buffers["personal"].shape[1]
         require(self, "lam", one, "one number for a model with running statistics (BatchNorm)")
-        own, solved, message = {k: state[k] for k in _OWN if k in state}, self.solvers(state), Tree()
+        own, solved, message = without(state, "solver"), self.solvers(state), Tree()
         if not self.tunes(local.round):
             message, solved = self.solver.client(down, solved, local)
         if self.after is None or self.tunes(local.round):
-            own = self.personalize(down, own, local)
-        return message, solved | own
+            w = self.solver.personal(down, solved, local) if down else own["heard"]
+            own = self.personalize(w, own, local)
+        return message, self.keep(solved) | own
 
-    def personalize(self, down: Tree, own: Tree, local: LocalView) -> Tree:
-        """Line 6 for every candidate, towards the w that the client has heard."""
-        w = down["w"] if "w" in down else own["heard"]  # [K, d]
+    def personalize(self, w: Tensor, own: Tree, local: LocalView) -> Tree:
+        """Line 6 for every candidate, towards the shared model w [K, d] that the client has heard."""
         v = own["v"].reshape(len(w), len(self.lams), -1)  # [K, C, d]
         if "begun" in own:
             begins = ~own["begun"]
@@ -108,23 +109,22 @@ class Ditto(OverSolver):
         if "begun" not in state:
             return v
         self.inherit(~state["begun"], local)
-        return torch.where(state["begun"][:, None], v, down["w"])
+        w = self.solver.personal(down, self.solvers(state), local)
+        return torch.where(state["begun"][:, None], v, w)
 
     def tunes(self, round: int) -> bool:
         """Whether a round is one of fine-tuning."""
         return self.after is not None and round > self.after
-
-    def solvers(self, state: Tree) -> Tree:
-        """The solver's part of a client's state."""
-        return {name: leaf for name, leaf in state.items() if name not in _OWN}
 
     def inherit(self, who: Tensor, local: LocalView) -> None:
         """The personal models of `who` [K] are the shared one: so are their running statistics."""
         shared, personal = local.buffers["shared"], local.buffers["personal"]
         local.buffers["personal"] = torch.where(who[:, None], shared, personal)
 
-    def silent(self, server: Tree, round: int, coin: float) -> bool:
-        return not self.tunes(round) and self.solver.silent(server, round, coin)
+    def silent(self, server: ServerView) -> bool | Literal["up", "down"]:
+        return "up" if self.tunes(server.ctx.round) else self.solver.silent(server)
 
-    def hears(self, state: Tree, round: int) -> Tensor | None:
-        return ~state["begun"] if self.tunes(round) else self.solver.hears(self.solvers(state), round)
+    def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
+        if not self.tunes(local.round):
+            return super().fetches(down, state, local)
+        return {name: whole(leaf) * ~state["begun"] for name, leaf in down.items()}  # who has begun holds w*

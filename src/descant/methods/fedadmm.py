@@ -8,8 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from descant.methods.admm import ADMM
-from descant.methods.base import Gradient, LocalView, Tree
-from descant.task import Layout
+from descant.methods.base import Gradient, LocalView, ServerView, Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +32,8 @@ class FedADMM(ADMM):
 
     reset: bool = False
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return self.first_server(x0, clients)
-
-    def client_start(self, x: Tensor) -> Tree:
+    def client_start(self, local: LocalView) -> Tree:
+        x = local.start
         return {"theta": x, "pi": x.new_zeros(x.shape)} | self.first_eps(x)
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
@@ -61,5 +58,5 @@ class FedADMM(ADMM):
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return down["w"]
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return server["w"]

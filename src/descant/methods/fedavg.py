@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from descant.context import Context
 from descant.errors import require
-from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree
+from descant.mail import Sent, difference
+from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, ServerView, Tree
 from descant.methods.descent import Descent
-from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,7 @@ class FedAvg(Descent):
     trains: ClassVar[tuple[str, ...]] = ("shared",)
     has_shared: ClassVar[bool] = True
     personalizes: ClassVar[bool] = False
+    needs: ClassVar[Literal["sums", "rows"]] = "sums"
 
     weighted: bool = True
     stragglers: Literal["drop", "keep"] = "drop"
@@ -35,10 +38,10 @@ class FedAvg(Descent):
         super().__post_init__()
         require(self, "stragglers", self.stragglers in ("drop", "keep"), "'drop' or 'keep'")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"w": x0}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.x0}
 
-    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+    def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         return {"w": server["w"]}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
@@ -49,15 +52,19 @@ class FedAvg(Descent):
     def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
         return x - self.lr * self.slope(x, grad)
 
-    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         mean = aggregate({"delta": messages["delta"]}, weights=messages.get("n"))
         return {"w": server["w"] + mean["delta"]}
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return down["w"]
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return server["w"]
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return {"delta": difference(of="w")}
 
     @property
     def drops_stragglers(self) -> bool:

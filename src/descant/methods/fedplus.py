@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import hypot
 from typing import ClassVar, Literal
@@ -9,10 +10,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from descant.context import Context
 from descant.coupling import L1Norm, L2Norm, Layer, Penalty, Squared, Stop
 from descant.coupling.layers import Block, blocks
 from descant.errors import require
-from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree
+from descant.mail import LAST, Sent, position
+from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, ServerView, Tree
 from descant.methods.descent import Descent
 from descant.task import Layout
 
@@ -68,14 +71,26 @@ class FedPlus(Descent):
     def held(self) -> tuple[str, ...]:
         return ("W",) if self.parties == "all" else ()
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        self._blocks(layout)  # an unknown layer is found now
-        return {"w": x0} | {leaf: x0.repeat(clients, 1) for leaf in self.held}
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return {"w_k": position(since=LAST if self.parties == "all" else "w")}
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"w_k": x}
+    def first_sent(self, ctx: Context) -> Tree:
+        return {"w_k": ctx.x0}
 
-    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        heard = "the server takes clients that it has not heard to hold the common start"
+        return {"own_start": heard} if self.parties == "all" else {}
+
+    def server_start(self, ctx: Context) -> Tree:
+        self._blocks(ctx.layout)  # an unknown layer is found now
+        return {"w": ctx.x0} | {leaf: ctx.x0.repeat(ctx.clients, 1) for leaf in self.held}
+
+    def client_start(self, local: LocalView) -> Tree:
+        return {"w_k": local.start}
+
+    def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         return {"w": server["w"]}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:  # Local-Solve
@@ -96,7 +111,7 @@ class FedPlus(Descent):
         kappa = 1 / (1 + self.lr * self.sigma) if self.kappa is None else self.kappa
         return kappa * (x - self.lr * self.slope(x, grad)) + (1 - kappa) * anchor
 
-    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         W = messages.into(server["W"], "w_k") if self.parties == "all" else messages["w_k"]
         w = self.center(W, messages) if self.aggregation == "penalty" else aggregate({"w_k": W})["w_k"]
         return {"w": w} | dict.fromkeys(self.held, W)
@@ -116,7 +131,7 @@ class FedPlus(Descent):
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return state["w_k"]
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return server["w"]
 
     def _blocks(self, layout: Layout) -> list[Block]:

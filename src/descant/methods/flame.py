@@ -9,8 +9,7 @@ from torch import Tensor
 
 from descant.errors import require
 from descant.methods.admm import ADMM
-from descant.methods.base import Gradient, LocalView, Tree
-from descant.task import Layout
+from descant.methods.base import Gradient, LocalView, ServerView, Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +43,8 @@ class FLAME(ADMM):
         require(self, "rho", self.rho > 0, "a positive number")
         require(self, "pull", self.pull in ("local", "global"), "'local' or 'global'")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return self.first_server(x0, clients)
-
-    def client_start(self, x: Tensor) -> Tree:
+    def client_start(self, local: LocalView) -> Tree:
+        x = local.start
         return {"theta": x, "w_i": x, "pi": x.new_zeros(x.shape)} | self.first_eps(x)
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
@@ -75,5 +72,5 @@ class FLAME(ADMM):
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return state["theta"]
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return server["w"]

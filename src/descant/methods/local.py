@@ -24,8 +24,8 @@ class Local(Descent):
     has_shared: ClassVar[bool] = False
     personalizes: ClassVar[bool] = True
 
-    def client_start(self, x: Tensor) -> Tree:
-        return {"v": x}
+    def client_start(self, local: LocalView) -> Tree:
+        return {"v": local.start}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         return {}, {"v": local.run(self.step, state["v"], work=self.work, role="personal")}

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from descant.context import Context
 from descant.coupling import Dense, Projection, Projector
 from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Tree, signed_power
 from descant.methods.bilevel import Bilevel, role_of
 from descant.methods.schedules import in_round
-from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class LpProj(Bilevel):
         require(self, "overflow", self.overflow in ("collapse", "local"), "'collapse' or 'local'")
         require(self, "overflow", self.overflow == "collapse" or self.p == 1, "'collapse' unless p = 1")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"w": x0.new_zeros(self.projection.dim(self.dim, len(x0)))}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.x0.new_zeros(self.projection.dim(self.dim, len(ctx.x0)))}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         x, w, eta = state["x"], down["w"], in_round(self.eta, local.round)

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from descant.context import Context
 from descant.coupling import Dense, Projection, Projector
 from descant.errors import require
-from descant.methods.base import Gradient, LocalView, Method, Tree
+from descant.methods.base import Gradient, LocalView, Method, ServerView, Tree
 from descant.methods.flame import FLAME
-from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,11 @@ class LpProjADMM(FLAME):
         super().__post_init__()
         require(self, "dim", self.dim >= 0, "zero or more")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return self.first_server(x0.new_zeros(self.projection.dim(self.dim, len(x0))), clients)
+    def first_sent(self, ctx: Context) -> Tree:
+        return {"u": ctx.x0.new_zeros(self.projection.dim(self.dim, len(ctx.x0)))}
 
-    def client_start(self, x: Tensor) -> Tree:
+    def client_start(self, local: LocalView) -> Tree:
+        x = local.start
         zero = x.new_zeros(len(x), self.projection.dim(self.dim, x.shape[1]))
         return {"theta": x, "w_i": zero, "pi": zero} | self.first_eps(x)
 
@@ -53,5 +54,5 @@ class LpProjADMM(FLAME):
         """The gradient of (185) in theta, divided by alpha_i: line 12."""
         return self.slope(theta, grad) + self.lam * P.lift(P.project(theta) - w_i)
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return Method.shared(self, server)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from descant.context import Context
 from descant.errors import require
-from descant.methods.base import Aggregate, Messages, Method, PerClient, Tree
+from descant.mail import Sent
+from descant.methods.base import Aggregate, LocalView, Messages, Method, PerClient, ServerView, Tree
 from descant.methods.descent import Descent
 from descant.methods.fedavg import FedAvg
-from descant.task import Layout
+from descant.trees import under, within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,16 +32,16 @@ class OverSolver(Descent):
         solves = self.solver.has_shared and self.solver.trains == ("shared",)
         require(self, "solver", solves, "a method that trains a shared model, and no personal one")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return self.solver.server_start(x0, clients, layout)
+    def server_start(self, ctx: Context) -> Tree:
+        return self.solver.server_start(ctx)
 
-    def broadcast(self, server: Tree) -> dict[str, Tensor | PerClient]:
+    def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         return self.solver.broadcast(server)
 
-    def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         return self.solver.server(server, messages, aggregate)
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return self.solver.shared(server)
 
     @property
@@ -53,8 +56,39 @@ class OverSolver(Descent):
     def unbounded(self) -> tuple[str, ...]:
         return self.solver.unbounded
 
-    def cohort_weights(self, server: Tree) -> Tensor | None:
+    def cohort_weights(self, server: ServerView) -> Tensor | None:
         return self.solver.cohort_weights(server)
 
-    def silent(self, server: Tree, round: int, coin: float) -> bool:
-        return self.solver.silent(server, round, coin)
+    def silent(self, server: ServerView) -> bool | Literal["up", "down"]:
+        return self.solver.silent(server)
+
+    def reply(self, server: ServerView) -> dict[str, Tensor | PerClient]:
+        return self.solver.reply(server)
+
+    def hear(self, reply: Tree, state: Tree, local: LocalView) -> Tree:
+        return state | self.keep(self.solver.hear(reply, self.solvers(state), local))
+
+    def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
+        return self.solver.fetches(down, self.solvers(state), local)
+
+    def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return self.solver.judged(down, self.solvers(state), local)
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return self.solver.sends
+
+    def first_sent(self, ctx: Context) -> Tree:
+        return self.solver.first_sent(ctx)
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        return self.solver.refuses
+
+    def solvers(self, state: Tree) -> Tree:
+        """The solver's part of a client's state."""
+        return within("solver", state)
+
+    def keep(self, solved: Tree) -> Tree:
+        """The solver's part, as it lies in a client's state."""
+        return under("solver", solved)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from descant.methods.base import Gradient, LocalView, Tree
+from descant.context import Context
+from descant.methods.base import Gradient, LocalView, ServerView, Tree
 from descant.methods.bilevel import Bilevel, role_of
 from descant.methods.schedules import ByRound, in_round
-from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class PFedMe(Bilevel):
     eta: float | ByRound = 0.005
     reset: bool = False
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"w": x0}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.x0}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         w, eta = down["w"], in_round(self.eta, local.round)
@@ -45,5 +45,5 @@ class PFedMe(Bilevel):
     def slope_of_lower(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
         return self.slope(x, grad) + self.lam * (x - w)
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return server["w"]

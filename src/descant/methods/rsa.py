@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from descant.context import Context
 from descant.errors import require
-from descant.methods.base import Gradient, LocalView, Tree, signed_power
+from descant.methods.base import Gradient, LocalView, ServerView, Tree, signed_power
 from descant.methods.bilevel import Bilevel, role_of
 from descant.methods.schedules import in_round
-from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ class RSA(Bilevel):
         super().__post_init__()
         require(self, "overflow", self.overflow in ("collapse", "local"), "'collapse' or 'local'")
 
-    def server_start(self, x0: Tensor, clients: int, layout: Layout) -> Tree:
-        return {"w": x0}
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.x0}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         x, w, eta = state["x"], down["w"], in_round(self.eta, local.round)
@@ -54,7 +54,7 @@ class RSA(Bilevel):
         sign = signed_power(c, 0)
         return sign.nan_to_num(nan=0.0) if self.overflow == "local" else sign
 
-    def shared(self, server: Tree) -> Tensor:
+    def shared(self, server: ServerView) -> Tensor:
         return server["w"]
 
     @property

@@ -1,6 +1,7 @@
-"""The clients' rows: in memory, or on disk."""
+"""Rows of clients: what each holds, and what the server holds of each; in memory, or on disk."""
 
-from descant.state.leaves import Leaves
-from descant.state.store import ClientStore, MappedStore
+from descant.state.held import HeldRows
+from descant.state.leaves import Leaves, Spec
+from descant.state.store import ClientStore, Journaled, MappedStore
 
-__all__ = ["ClientStore", "Leaves", "MappedStore"]
+__all__ = ["ClientStore", "HeldRows", "Journaled", "Leaves", "MappedStore", "Spec"]

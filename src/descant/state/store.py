@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from descant.state.leaves import Leaves, Spec
+from descant.trees import Tree
 
-Tree = dict[str, Tensor]
 First = Callable[[Tensor], Tree]  # the first state of the clients who [K]
 _BLOCK = 4096  # clients that are read in one go
+
+
+class Journaled(Protocol):
+    """Rows of N clients that a commit can repeat."""
+
+    def changed(self) -> tuple[Tensor, Tree]:
+        """What a commit must hold: the clients and their rows that lie nowhere else."""
+        ...
+
+    def settle(self) -> None:
+        """What changed is durable now."""
+        ...
+
+    def write(self, who: Tensor, rows: Tree) -> None:
+        """Take the rows [K, ...] of the clients `who` [K] from a commit; doing so again changes nothing."""
+        ...
+
+    def flush(self) -> None:
+        """Make what was settled durable in the store itself."""
+        ...
 
 
 class ClientStore:
@@ -32,22 +53,23 @@ class ClientStore:
         self.spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in some.items()}
         self._rows: Tree = {}  # [N, ...]; rows of clients that are not touched carry no meaning
 
-    def gather(self, who: Tensor) -> Tree:
-        """The rows [K, ...] of the clients `who` [K]."""
+    def gather(self, who: Tensor, owner: str | None = None) -> Tree:
+        """The rows [K, ...] of the clients `who` [K]; with an `owner`, of its leaves alone (`descant.trees`)."""
         at = who.to(self.touched.device)
         fresh = ~self.touched[at]
         if fresh.all():
-            return {n: leaf.clone(memory_format=torch.contiguous_format) for n, leaf in self._first(who).items()}
-        rows = {name: leaf[at].to(who.device) for name, leaf in self._rows.items()}
+            first = _of(owner, self._first(who))
+            return {name: leaf.clone(memory_format=torch.contiguous_format) for name, leaf in first.items()}
+        rows = {name: leaf[at].to(who.device) for name, leaf in _of(owner, self._rows).items()}
         if fresh.any():
             fresh = fresh.to(who.device)
-            for name, first in self._first(who[fresh]).items():
-                rows[name][fresh] = first.to(rows[name].dtype)
+            for name, leaf in _of(owner, self._first(who[fresh])).items():
+                rows[name][fresh] = leaf.to(rows[name].dtype)
         return rows
 
     def scatter(self, who: Tensor, rows: Tree) -> None:
-        """Write the rows [K, ...] of the clients `who`."""
-        self.write(who, rows)
+        """Keep the rows [K, ...] of the clients `who`; leaves that are not given stay as they are."""
+        self.write(who, rows if len(rows) == len(self.spec) else self.gather(who) | rows)
 
     def write(self, who: Tensor, rows: Tree) -> None:
         at = who.to(self.touched.device)
@@ -58,15 +80,14 @@ class ClientStore:
         self.touched[at] = True  # after the rows: who is marked has them
 
     def changed(self) -> tuple[Tensor, Tree]:
-        """What a commit must hold: the clients and their rows that lie nowhere else."""
         who = self.touched.nonzero().squeeze(1)
         return who, self.gather(who) if len(who) else {}
 
     def settle(self) -> None:
-        """What changed is durable now."""
+        pass  # what is written is in memory only: every commit holds all of it
 
     def flush(self) -> None:
-        """Make what was settled durable in the store itself."""
+        pass
 
     @property
     def leaves(self) -> Tree:
@@ -81,8 +102,9 @@ class ClientStore:
 class MappedStore(ClientStore):
     """The same in memory-mapped files, which may be larger than memory.
 
-    What is scattered is held back until `settle`: the files change only after a commit that could repeat the
-    change, so that a process killed at any moment leaves nothing half-done. `also` are leaves of somebody else's.
+    What is scattered is held back until `settle`, and `gather` sees it at once: the files change only after a
+    commit that could repeat the change, so that a process killed at any moment leaves nothing half-done. `also` are
+    leaves of somebody else's.
     """
 
     holds_back = True
@@ -94,17 +116,27 @@ class MappedStore(ClientStore):
         self.files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)} | dict(also or {}))
         self.touched = self.files["touched"]
         self._rows = {name: self.files[f"clients.{name}"] for name in self.spec}
-        self._held: list[tuple[Tensor, Tree]] = []
+        self._held: list[tuple[Tensor, Tree]] = []  # a later entry counts for clients that stand in several
+
+    def gather(self, who: Tensor, owner: str | None = None) -> Tree:
+        rows = super().gather(who, owner)
+        for ids, held in self._held:
+            there, at = _matches(who.cpu(), ids)
+            for name, leaf in _of(owner, held).items() if len(there) else ():
+                rows[name][there.to(who.device)] = leaf[at].to(who.device)
+        return rows
 
     def scatter(self, who: Tensor, rows: Tree) -> None:
-        """Hold the rows [K, ...] of the clients `who` back until `settle`; `gather` does not see them before."""
-        self._held.append((who.cpu(), {name: row.cpu() for name, row in rows.items()}))
+        whole = rows if len(rows) == len(self.spec) else self.gather(who) | rows
+        self._held.append((who.cpu(), {name: row.cpu() for name, row in whole.items()}))
 
     def changed(self) -> tuple[Tensor, Tree]:
         if not self._held:
             return torch.empty(0, dtype=torch.int64), {}
         who = torch.cat([ids for ids, _ in self._held])
-        return who, {name: torch.cat([rows[name] for _, rows in self._held]) for name in self.spec}
+        last = _last_of_each(who)
+        joined = {name: torch.cat([rows[name] for _, rows in self._held]) for name in self.spec}
+        return who[last], {name: rows[last] for name, rows in joined.items()}
 
     def settle(self) -> None:
         for who, rows in self._held:
@@ -118,3 +150,26 @@ class MappedStore(ClientStore):
 
     def flush(self) -> None:
         self.files.flush()
+
+
+def _of(owner: str | None, leaves: Tree) -> Tree:
+    """The leaves of an owner, under their whole names."""
+    return leaves if owner is None else {n: leaf for n, leaf in leaves.items() if n.startswith(f"{owner}.")}
+
+
+def _matches(who: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The places in `who` of those that are among `ids`, and where in `ids` each is."""
+    order = ids.argsort()
+    near = torch.searchsorted(ids[order], who).clamp(max=len(ids) - 1)
+    at = order[near]
+    there = (ids[at] == who).nonzero().squeeze(1)
+    return there, at[there]
+
+
+def _last_of_each(who: Tensor) -> Tensor:
+    """The place of the last entry of everyone in `who`, in the order of the places."""
+    backwards = who.flip(0).argsort(stable=True)
+    ids = who.flip(0)[backwards]
+    first = torch.ones_like(ids, dtype=torch.bool)
+    first[1:] = ids[1:] != ids[:-1]
+    return (len(who) - 1 - backwards[first]).sort().values

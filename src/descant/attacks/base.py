@@ -1,0 +1,58 @@
+"""The contract of an attack: poisoned data before the run, forged messages in each round."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from descant.context import Context
+from descant.data import FederatedData
+from descant.draws import uniform
+from descant.errors import SettingError
+from descant.mail import Mail
+from descant.trees import Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(ABC):
+    """What malicious clients do. They are the same ones throughout a run, and in every method that is compared."""
+
+    name: ClassVar[str]
+
+    def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
+        """The data as the malicious clients `who` [M] train on it; called once, before the first round."""
+        return data
+
+    def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
+        """The attackers' new memory (empty at first), and what they send in the place of their own honest `mail`.
+
+        `benign` is what the others send in this round, for attackers that know it.
+        """
+        return state, mail
+
+
+def malicious_clients(malicious: int | float | tuple[int, ...], clients: int, seed: int) -> Tensor:
+    """The numbers [M] of the clients that attack, in ascending order: a number of them, a share of all, or these.
+
+    A number or a share is drawn by the seed, and a larger one of the same seed contains the smaller.
+    """
+    if isinstance(malicious, tuple):
+        if len(set(malicious)) < len(malicious) or not all(0 <= k < clients for k in malicious):
+            raise SettingError(
+                f"malicious = {list(malicious)}: it must be different numbers from 0 to {clients - 1}, "
+                "a number of clients, or a share of them"
+            )
+        return torch.tensor(sorted(malicious), dtype=torch.int64)
+    share = isinstance(malicious, float)
+    if isinstance(malicious, bool) or not 0 <= malicious <= (1 if share else clients):
+        raise SettingError(
+            f"malicious = {malicious!r}: it must be a number of clients from 0 to {clients}, a share of them from "
+            "0.0 to 1.0, or a list of their numbers"
+        )
+    number = round(malicious * clients) if share else int(malicious)
+    keys = uniform(seed, "malicious", torch.arange(clients))
+    return keys.argsort()[:number].sort().values

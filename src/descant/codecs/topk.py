@@ -1,0 +1,71 @@
+"""The largest entries of an update, with error feedback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from descant.codecs.base import UpdateCodec, check_lengths
+from descant.codecs.raw import as_bytes, rows_of
+from descant.context import Context
+from descant.errors import CodecError, require
+from descant.mail import Form
+from descant.trees import Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK(UpdateCodec):
+    """The share `share` of an update's entries that are largest, at least one, as indices and values.
+
+    What is not sent stays with the client and is added to its next update (error feedback: Stich et al., 2018,
+    Algorithm 1; Karimireddy et al., 2019), unless `feedback` is off. An index takes as few whole bytes as the
+    update's length needs; a value keeps its type.
+    """
+
+    name: ClassVar[str] = "top-k"
+
+    share: float = 0.01
+    feedback: bool = True
+
+    def __post_init__(self) -> None:
+        require(self, "share", 0 < self.share <= 1, "above 0 and at most 1")
+
+    def entries(self, n: int) -> int:
+        """How many of n entries are sent."""
+        return max(1, round(self.share * n)) if n else 0
+
+    def memory(self, like: Tree) -> Tree:
+        return {f"{name}.residual": torch.zeros_like(leaf) for name, leaf in like.items()} if self.feedback else {}
+
+    def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
+        n = update.shape[1]
+        wanted = update + memory["residual"].flatten(1) if self.feedback else update
+        index = wanted.abs().topk(self.entries(n), dim=1).indices.sort(1).values
+        values = wanted.gather(1, index)
+        narrow = as_bytes(index.to(torch.int32)).view(len(index), -1, 4)[..., : _width(n)].flatten(1)
+        payloads = [row.tobytes() for row in torch.cat([narrow, as_bytes(values)], 1).numpy()]
+        if not self.feedback:
+            return memory, payloads
+        left = wanted.scatter(1, index, torch.zeros_like(values))
+        return {"residual": left.view(memory["residual"].shape)}, payloads
+
+    def unpack(
+        self, ctx: Context, copies: Tree, name: str, payloads: list[bytes], like: Tensor
+    ) -> tuple[Tree, Tensor]:
+        n, k = like.shape[1], self.entries(like.shape[1])
+        check_lengths(payloads, k * (_width(n) + like.dtype.itemsize))
+        form = Form(("index", "values"), ((k, _width(n)), (k,)), (torch.uint8, like.dtype))
+        sent = rows_of(payloads, form, like.device)
+        shifts = torch.arange(0, 8 * _width(n), 8, device=like.device)
+        index = (sent["index"].long() << shifts).sum(-1)  # [S, k]
+        if bool((index >= n).any()) or bool((index.diff(dim=1) <= 0).any()):
+            raise CodecError(f"the indices of a message must rise and lie below {n}")
+        return copies, torch.zeros_like(like).scatter(1, index, sent["values"])
+
+
+def _width(n: int) -> int:
+    """The bytes of an index below n."""
+    return max(1, ((n - 1).bit_length() + 7) // 8)

@@ -1,0 +1,244 @@
+"""The clients of a process: their data and their state, the work of a round, and their half of the mail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from descant.context import Context
+from descant.data import FederatedData
+from descant.draws import seed_of
+from descant.engine.ledger import ACCOUNTS, Ledger
+from descant.engine.links import Down, Parcels, encode, references, seen_by, sent_like
+from descant.engine.plan import Plan
+from descant.engine.records import CollapseError
+from descant.engine.view import Setting, View
+from descant.execution import Execution
+from descant.mail import LAST, Form, Mail, rows_finite
+from descant.methods import Method
+from descant.methods.base import whole
+from descant.state import ClientStore, MappedStore
+from descant.trees import Tree, under, within, without
+
+STATISTICS = "statistics"  # the leaf that carries running statistics (BatchNorm) beside a method's own leaves
+_OURS = (STATISTICS, "codec", "sent", "mirror")  # owners of leaves beside the method's
+
+
+class Clients:
+    """Some clients of a federation, or all of them: `work` is a round for a few at once.
+
+    They may be a silo of one (`data.only([17])`) in a process of its own, which then trains exactly as that client
+    of the whole does. `ctx` is that of the start.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        execution: Execution,
+        data: FederatedData,
+        method: Method,
+        plan: Plan,
+        down: Down,
+        folder: Path | None = None,
+    ) -> None:
+        self.execution, self.data, self.method, self.plan = execution, data, method, plan
+        self.task = execution.task
+        self.here = data.numbers if data.numbers is not None else torch.arange(len(data), device=ctx.x0.device)
+        self._start = ctx.at(0)
+        self._statistics = self.task.buffer_start().to(ctx.x0.device)  # that clients start with
+        self._training = Setting(execution, data, plan.stragglers, plan.drop_last)
+        self._deployed = Setting(execution, data, drop_last=plan.drop_last)
+        self.keeps_sent = keeps_sent(method, plan)
+        self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
+        self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
+        self.store: ClientStore
+        if folder is None:
+            self.store = ClientStore(len(data), self._first_state, ctx.x0.device)
+            self.ledger = Ledger(len(data))
+        else:
+            self.store = mapped = MappedStore(len(data), self._first_state, folder, ACCOUNTS)
+            self.ledger = Ledger(len(data), mapped.files)
+
+    def work(self, ctx: Context, who: Tensor, down: Down, sends: Tensor | None = None) -> Mail:
+        """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
+
+        The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
+        method has nothing to say.
+        """
+        method = self.method
+        seen, state, local = self._open(ctx, who, down, self._training)
+        asked = self._asked(seen, state, local)
+        self.bill_down(who, seen, method.fetches(seen, state, local))
+        message, new = method.client(seen, state, local)
+        self._check_state(state, new)
+        self._check_finite(who, new)
+        self._close(who, new, local)
+        sends = torch.ones_like(who, dtype=torch.bool) if sends is None else sends
+        if method.drops_stragglers:
+            self.ledger.late += int((sends & (local.share < 1)).sum())
+            sends = sends & (local.share == 1)
+        leaves = message | asked | self._told(local) if message else {}
+        return Mail.of(leaves, who, ctx).only(sends)
+
+    def hear(self, ctx: Context, who: Tensor, reply: Down) -> None:
+        """What the clients `who` make of the server's reply at the end of a round."""
+        heard, state, local = self._open(ctx, who, reply, self._training)
+        self.bill_down(who, heard, {})
+        new = self.method.hear(heard, state, local)
+        self._check_state(state, new)
+        self._check_finite(who, new)
+        self._close(who, new, local)
+
+    def personal(self, ctx: Context, who: Tensor, down: Down) -> tuple[Tensor, Tensor]:
+        """The models [K, d] that the clients `who` deploy after a broadcast, with running statistics [K, b]."""
+        seen, state, local = self._open(ctx, who, down, self._deployed)
+        return self.method.personal(seen, state, local), local.statistics("personal")
+
+    def statistics(self, ctx: Context, who: Tensor, down: Down) -> Tensor:
+        """The clients' own running statistics [K, b] of the shared model."""
+        return self._open(ctx, who, down, self._deployed)[2].statistics("shared")
+
+    def refer(self, mail: Mail, down: Down) -> Mail:
+        """The mail with what its leaves moved away from, as the clients know it."""
+        last = self._remembered("sent", mail) if self.keeps_sent else {}
+        return replace(mail, references=references(self.method, mail, down, last))
+
+    def encode(self, ctx: Context, mail: Mail) -> tuple[Parcels, int]:
+        """The mail as bytes, and how many messages could not be encoded.
+
+        What the clients remember of it is kept once it has arrived (`arrived`).
+        """
+        codec, party = self.plan.codec, ctx.of_parties(mail.clients)
+        memory, parcels, refused = encode(codec, party, self._remembered("codec", mail), mail)
+        kept = under("codec", memory)
+        if self.keeps_sent and len(parcels.clients):  # what the server will read, so that both refer to the same
+            mine = mail.only(torch.isin(mail.clients, parcels.clients))
+            blank = replace(mine, leaves=mine.form.blank(len(mine.clients), mine.clients.device))
+            mirror, read = codec.decode(party, self._remembered("mirror", mine), parcels.payloads, blank)
+            kept |= under("mirror", mirror) | under("sent", {name: read[name] for name in self._sent_since_last})
+        self._pending = (parcels.clients, kept)
+        return parcels, refused
+
+    def posted(self, mail: Mail) -> None:
+        """The mail went out as it is, by a codec that changes nothing (the short cut of a simulation)."""
+        kept = {name: mail[name] for name in self._sent_since_last} if self.keeps_sent and mail else {}
+        self._pending = (mail.clients, under("sent", kept))
+
+    def arrived(self, who: Tensor) -> None:
+        """The mail of the clients `who` was read: they remember what they sent. The others stay as they were."""
+        assert self._pending is not None
+        clients, kept = self._pending
+        self._pending = None
+        read = torch.isin(clients, who)
+        if kept and bool(read.any()):
+            rows = {name: leaf[read] for name, leaf in kept.items()}
+            self.store.scatter(self.data.places(clients[read]), rows)
+
+    def bill_down(self, who: Tensor, seen: Tree, fetched: Mapping[str, Tensor]) -> None:
+        """Charge the clients `who` for what travels down to them."""
+        total = torch.zeros_like(who)
+        for name, leaf in seen.items():
+            size = self.plan.downlink.size(Form.of({name: leaf}))
+            assert size is not None
+            total = total + (size if name not in fetched else size * fetched[name] // max(1, whole(leaf)))
+        self.ledger.add("bytes_down", self.data.places(who), total)
+
+    def _open(self, ctx: Context, who: Tensor, down: Down, setting: Setting) -> tuple[Tree, Tree, View]:
+        """What the clients `who` hear, what they hold, and the view a method gets of them."""
+        seen = seen_by(who, down)
+        state = self.store.gather(self.data.places(who))
+        first = self._statistics.expand(len(who), -1)
+        buffers = {model: state.get(f"{STATISTICS}.{model}", first) for model in self.method.trains}
+        if STATISTICS in seen:
+            buffers["shared"] = seen[STATISTICS]
+        view = View(setting, ctx.of_parties(who), who, buffers, self._starts(who))
+        return seen, without(state, *_OURS), view
+
+    def _close(self, who: Tensor, state: Tree, local: View) -> None:
+        """Keep what the clients `who` hold after a round, and charge them for it."""
+        places = self.data.places(who)
+        kept = {m: local.buffers[m] for m in self.method.trains if local.buffers[m].shape[1]}
+        self.store.scatter(places, state | under(STATISTICS, kept))
+        self.ledger.add("gradients", places, local.evaluations)
+        self.ledger.add("examples", places, local.examples)
+        self.ledger.add("scored", places, local.scored)
+        self.ledger.report(local.figures)
+
+    def _first_state(self, places: Tensor) -> Tree:
+        who = self.here[places]
+        buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
+        local = View(self._deployed, self._start.of_parties(who), who, buffers, self._starts(who))
+        own = self.method.client_start(local)
+        for name in own:
+            if name.partition(".")[0] in _OURS:
+                raise ValueError(f"{type(self.method).__name__}.client_start: the name '{name}' is taken")
+        kept = buffers if len(self._statistics) else {}
+        like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}
+        state = own | under(STATISTICS, kept) | under("codec", self.plan.codec.memory(like))
+        if self.keeps_sent:
+            first = {name: row.expand(len(who), *row.shape) for name, row in self._first_sent.items()}
+            state |= under("sent", first) | under("mirror", self.plan.codec.copies(like))
+        return state
+
+    def _starts(self, who: Tensor) -> Tensor:
+        """The models [K, d] that the clients `who` start from."""
+        x0 = self._start.x0
+        if not self.plan.own_start:
+            return x0.expand(len(who), -1)
+        seeds = [seed_of(self.plan.seed, "start", k) for k in who.tolist()]
+        return torch.stack([self.task.random_start(seed) for seed in seeds]).to(x0.device)
+
+    @property
+    def _sent_since_last(self) -> list[str]:
+        return [name for name, sent in self.method.sends.items() if sent.of == LAST]
+
+    @property
+    def _first_sent(self) -> Tree:
+        first = self.method.first_sent(self._start)
+        return {name: first[name] for name in self._sent_since_last}
+
+    def _remembered(self, owner: str, mail: Mail) -> Tree:
+        return within(owner, self.store.gather(self.data.places(mail.clients), owner))
+
+    def _asked(self, seen: Tree, state: Tree, local: View) -> Tree:
+        """What the run's aggregator asks clients for, found before their work."""
+        if "loss" not in self.plan.aggregator.reads:
+            return {}
+        return {"loss": local.losses(self.method.judged(seen, state, local))}
+
+    def _told(self, local: View) -> Tree:
+        """The running statistics that go along with a message."""
+        if not shares_statistics(self.method, self.execution):
+            return {}
+        of = "shared" if "shared" in local.buffers else self.method.trains[0]
+        return {STATISTICS: local.buffers[of]}
+
+    def _check_state(self, state: Tree, new: Tree) -> None:
+        if set(state) != set(new):
+            raise ValueError(
+                f"{type(self.method).__name__}.client was given the state {sorted(state)} "
+                f"and returned {sorted(new)}: it must return the same leaves"
+            )
+
+    def _check_finite(self, who: Tensor, new: Tree) -> None:
+        """A benign client whose state has overflowed is a collapse; a malicious one's is nobody's result."""
+        benign = ~torch.isin(who, self.plan.malicious.to(who.device))
+        for name, leaf in new.items():
+            if not leaf.isfinite().all() and bool((bad := benign & ~rows_finite(leaf)).any()):
+                client = self._training.names(who[bad][:1])[0]
+                raise CollapseError(f"the state '{name}' of client {client} is not finite")
+
+
+def keeps_sent(method: Method, plan: Plan) -> bool:
+    """Whether both ends keep what a client sent last: where messages refer to it, and somebody asks for updates."""
+    asked = plan.codec.updates or bool(plan.attacks)
+    return asked and any(sent.of == LAST for sent in method.sends.values())
+
+
+def shares_statistics(method: Method, execution: Execution) -> bool:
+    """Whether running statistics travel with the shared model."""
+    return method.has_shared and execution.task.buffers == "shared" and bool(execution.task.buffer_layout.names)

@@ -1,0 +1,66 @@
+"""What a simulation is to do: the settings that are neither data, task nor method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from descant.aggregators import Aggregator, Mean
+from descant.attacks import Attack
+from descant.codecs import Codec, Native
+from descant.engine.cohort import Sampling
+from descant.engine.evaluation import Evaluation
+from descant.errors import SettingError
+from descant.mail import Form
+from descant.methods import Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The settings of a simulation that are neither data, task nor method."""
+
+    rounds: int = 1
+    cohort: int
+    seed: int = 0
+    sampling: Sampling = "uniform"
+    trainers: Literal["cohort", "everyone"] = "cohort"
+    own_start: bool = False
+    stragglers: float = 0.0
+    lost: float = 0.0
+    drop_last: bool = False
+    keep_nonfinite: bool = False
+    chunk: int | None = None  # how many clients to process at once, where that was asked for
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    aggregator: Aggregator = field(default_factory=Mean)
+    codec: Codec = field(default_factory=Native)
+    downlink: Codec = field(default_factory=Native)
+    attacks: tuple[Attack, ...] = ()
+    malicious: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))  # [M] numbers
+    secret: int | None = None  # what the parties' own secrets are derived from; None draws one from the system
+
+    def check(self, method: Method) -> None:
+        """Refuse what the method, the codecs and the aggregator cannot do together."""
+        asked = {"own_start": self.own_start, "trainers": self.trainers == "everyone"}
+        for setting, why in method.refuses.items():
+            if asked[setting]:
+                raise SettingError(f"{setting}: not with the method '{method.name}': {why}")
+        if self.codec.updates and not method.sends:
+            raise SettingError(
+                f"codec: '{self.codec.name}' acts on updates, and the method '{method.name}' does not say what it "
+                "sends (`sends`): use a codec of plain numbers, such as native or float16"
+            )
+        if self.downlink.updates or self.downlink.size(Form((), (), ())) is None:
+            raise SettingError(
+                f"downlink: '{self.downlink.name}' acts on updates or remembers: a broadcast needs a codec of "
+                "plain numbers, such as native or float16"
+            )
+        if self.aggregator.reads and method.held:
+            raise SettingError(
+                f"aggregator: '{self.aggregator.name}' chooses among the messages of a round, and the method "
+                f"'{method.name}' combines what the server holds of all clients"
+            )
+        if len(self.malicious) and not self.attacks:
+            raise SettingError("malicious: clients are named that attack, and 'attacks' says not how")

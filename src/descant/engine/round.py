@@ -1,0 +1,92 @@
+"""One round, from the cohort to the server's step: a pipeline of mail."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from descant.context import Context
+from descant.draws import uniform
+from descant.engine.clients import Clients
+from descant.engine.links import Down, through
+from descant.engine.plan import Plan
+from descant.engine.records import CollapseError, RoundRecord
+from descant.engine.server import Server
+from descant.mail import Form, Mail
+from descant.trees import Tree, under, within
+
+
+class Round:
+    """The rounds of a federation whose clients are all here, `at_once` of them at a time."""
+
+    def __init__(self, clients: Clients, server: Server, plan: Plan, at_once: int) -> None:
+        self.clients, self.server, self.plan, self.at_once = clients, server, plan, at_once
+        self.method, self.ledger = clients.method, clients.ledger
+        self.malicious = plan.malicious.to(clients.here.device)
+        self.attackers: Tree = {}  # what the attackers remember, by attack
+
+    def play(self, ctx: Context) -> RoundRecord:
+        """Carry a round out. `CollapseError` is raised where the federation diverges."""
+        self.ledger.open()
+        cohort = self.server.sample(ctx)
+        silent = self.method.silent(self.server.view(ctx))
+        down = {} if silent in (True, "down") else through(self.plan.downlink, ctx, self.server.broadcast(ctx))
+        mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"))
+        mail = self.attack(ctx, self.clients.refer(mail, down))
+        mail, lost, refused = self.uplink(ctx, mail, down)
+        if refused and not lost and not mail:
+            raise CollapseError(f"none of the {refused} messages was finite")
+        self.ledger.report(self.server.step(ctx, mail))
+        self.reply(ctx, mail.clients)
+        lost += self.ledger.late
+        return self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
+
+    def work(self, ctx: Context, cohort: Tensor, down: Down, sends: bool) -> Mail:
+        """The mail of the cohort after its local work, and everyone's work where all are to train."""
+        trainers = cohort if self.plan.trainers == "cohort" else self.clients.here
+        lots = [Mail.of({}, cohort[:0], ctx)]
+        for who in torch.split(trainers, self.at_once) if len(trainers) else ():
+            sending = torch.isin(who, cohort) if sends else torch.zeros_like(who, dtype=torch.bool)
+            lots.append(self.clients.work(ctx, who, down, sending))
+        return Mail.join(lots)
+
+    def attack(self, ctx: Context, mail: Mail) -> Mail:
+        """The mail with the messages of malicious clients forged."""
+        forged = torch.isin(mail.clients, self.malicious)
+        if not mail or not bool(forged.any()):
+            return mail
+        mine, benign = mail.only(forged), mail.only(~forged)
+        for i, attack in enumerate(self.plan.attacks):
+            memory, mine = attack.forge(ctx, within(str(i), self.attackers), mine, benign)
+            self.attackers |= under(str(i), memory)
+        return mail.but(forged, mine)
+
+    def uplink(self, ctx: Context, mail: Mail, down: Down) -> tuple[Mail, int, int]:
+        """The mail as it reaches the server, how many messages were lost, and how many were refused."""
+        if not mail:
+            return mail, 0, 0
+        codec, clients, refused = self.plan.codec, self.clients, 0
+        if codec.exact:
+            clients.posted(mail)
+            size = codec.size(Form.of(mail))
+            self.ledger.add("bytes_up", clients.data.places(mail.clients), size or 0)
+        else:
+            parcels, unencoded = clients.encode(ctx, mail)
+            lengths = torch.tensor([len(payload) for payload in parcels.payloads], dtype=torch.int64)
+            self.ledger.add("bytes_up", clients.data.places(parcels.clients), lengths)
+            mail, undecoded = self.server.decode(ctx, parcels, down)
+            refused = unencoded + undecoded
+        arrives = uniform(ctx.seed, "lost", ctx.round, mail.clients) >= self.plan.lost
+        lost = int((~arrives).sum())
+        usable = arrives if self.plan.keep_nonfinite else arrives & mail.finite()
+        refused += int((arrives & ~usable).sum())
+        clients.arrived(mail.clients[usable])
+        return (mail if bool(usable.all()) else mail.only(usable)), lost, refused
+
+    def reply(self, ctx: Context, senders: Tensor) -> None:
+        """The server's answer to those whose messages it took, where the method has one."""
+        if not len(senders):
+            return
+        reply = through(self.plan.downlink, ctx, self.method.reply(self.server.view(ctx)))
+        for who in torch.split(senders, self.at_once) if reply else ():
+            self.clients.hear(ctx, who, reply)

@@ -1,0 +1,168 @@
+"""The server: its state, the broadcast, its half of the mail, and a step of the method with the aggregator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from descant.context import Context
+from descant.engine.clients import STATISTICS, keeps_sent, shares_statistics
+from descant.engine.cohort import sample, sample_uniform
+from descant.engine.links import Down, Parcels, decode, references, sent_like
+from descant.engine.plan import Plan
+from descant.engine.records import CollapseError
+from descant.execution import Execution
+from descant.mail import LAST, Mail
+from descant.methods import Method, PerClient, ServerView
+from descant.state import ClientStore, HeldRows, MappedStore
+from descant.trees import Tree, under, within, without
+
+_OURS = (STATISTICS, "aggregator", "attackers", "run")  # owners of leaves beside the method's
+
+
+class Server:
+    """What the server holds: the method's state, the running statistics of the shared model, the aggregator's
+    memory, and what the codec remembers of every client. `sizes` [N] are the clients' numbers of examples."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        execution: Execution,
+        method: Method,
+        plan: Plan,
+        sizes: Tensor | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.method, self.plan, self.sizes = method, plan, sizes
+        state = method.server_start(ctx)
+        for name in state:
+            if name.partition(".")[0] in _OURS:
+                raise ValueError(f"{type(method).__name__}.server_start: the name '{name}' is taken")
+        self.held = HeldRows({n: state.pop(n) for n in method.held}, folder / "held" if folder else None)
+        self._state = {name: leaf.contiguous() for name, leaf in state.items()}
+        self.statistics = execution.task.buffer_start().to(ctx.x0.device)  # [b]
+        self.collects = shares_statistics(method, execution)  # running statistics, from its clients
+        self.spreads = self.collects and "shared" in method.trains
+        self._memory: Tree = {}  # of the aggregator
+        self._decoded: tuple[Tensor, Tree] | None = None  # whom mail was decoded of, and their new copies
+        self._keeps_sent = keeps_sent(method, plan)
+        self._first_sent = method.first_sent(ctx) if self._keeps_sent else {}
+        asks = plan.codec.updates or self._keeps_sent
+        self._like = sent_like(method, ctx, self.broadcast(ctx)) if asks else {}
+        first, N, device = self._first_copies, ctx.clients, ctx.x0.device
+        self.copies: ClientStore = (
+            MappedStore(N, first, folder / "copies") if folder and self._like else ClientStore(N, first, device)
+        )
+
+    @property
+    def state(self) -> Tree:
+        """The method's state."""
+        return self._state | self.held.leaves
+
+    def view(self, ctx: Context) -> ServerView:
+        return ServerView(self.state, ctx.of_server())
+
+    def tree(self) -> Tree:
+        """Everything but rows of clients, for a commit."""
+        return self._state | {STATISTICS: self.statistics} | under("aggregator", self._memory)
+
+    def restore(self, tree: Tree) -> None:
+        device = self.statistics.device
+        tree = {name: leaf.to(device) for name, leaf in tree.items()}
+        self.statistics, self._memory = tree[STATISTICS], within("aggregator", tree)
+        self._state = without(tree, *_OURS)
+
+    def sample(self, ctx: Context) -> Tensor:
+        """The numbers of the clients that take part in a round, in ascending order."""
+        weights = self.method.cohort_weights(self.view(ctx))
+        if weights is None and self.plan.sampling == "uniform":
+            return sample_uniform(ctx.seed, ctx.round, self.plan.cohort, ctx.clients, ctx.x0.device)
+        if weights is None:
+            assert self.sizes is not None, "sampling by size needs the clients' sizes"
+            weights = self.sizes
+        return sample(ctx.seed, ctx.round, self.plan.cohort, weights)
+
+    def broadcast(self, ctx: Context) -> dict[str, Tensor | PerClient]:
+        down = self.method.broadcast(self.view(ctx))
+        return down | {STATISTICS: self.statistics} if self.spreads else down
+
+    def shared(self, ctx: Context) -> tuple[Tensor, Tensor]:
+        """The global model [d] and its running statistics [b]."""
+        return self.method.shared(self.view(ctx)), self.statistics
+
+    def decode(self, ctx: Context, parcels: Parcels, down: Down) -> tuple[Mail, int]:
+        """The mail in some parcels, and how many messages could not be decoded.
+
+        What the server remembers of it is kept when it takes the mail (`step`).
+        """
+        copies = self.copies.gather(parcels.clients)
+        leaves = parcels.form.blank(len(parcels.clients), parcels.clients.device)
+        blank = Mail(leaves, parcels.clients, ctx, parcels.started)
+        blank = replace(blank, references=references(self.method, blank, down, within("sent", copies)))
+        new, mail, refused = decode(self.plan.codec, ctx.of_server(), within("codec", copies), parcels, blank)
+        self._decoded = (mail.clients, under("codec", new))
+        return mail, refused
+
+    def step(self, ctx: Context, mail: Mail) -> Tree:
+        """Take the mail of a round; return the figures that the method and the aggregator report."""
+        if not mail:
+            return {}
+        self._remember(mail)
+        leaves = dict(mail)
+        statistics = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
+        facts = {name: leaves.pop(name) for name in self.plan.aggregator.reads}
+        received = replace(mail, leaves=leaves, ctx=ctx.of_server(), facts=facts)
+
+        def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
+            of_senders = all(len(leaf) == len(mail.clients) for leaf in leaves.values())
+            if statistics and not of_senders:
+                # Rows that the server holds of all clients: who is chosen among them is not one of the senders.
+                self.statistics = combine(statistics, None)[STATISTICS]
+                return combine(leaves, weights)
+            combined = combine({**leaves, **statistics}, weights)
+            if statistics:
+                self.statistics = combined.pop(STATISTICS)
+            return combined
+
+        def combine(leaves: Mapping[str, Tensor], weights: Tensor | None) -> Tree:
+            references = {name: leaf for name, leaf in received.references.items() if name in leaves}
+            ballot = replace(received, leaves=dict(leaves), weights=weights, references=references)
+            self._memory, combined = self.plan.aggregator.combine(received.ctx, self._memory, ballot)
+            return combined
+
+        before = self.statistics
+        state = self.method.server(self.view(ctx), received, aggregate)
+        if statistics and self.statistics is before:  # the method combined its leaves by itself
+            aggregate({})
+        self.held.replace({name: state[name] for name in self.method.held})
+        # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
+        self._state = {n: leaf.contiguous() for n, leaf in state.items() if n not in self.method.held}
+        self._check_finite()
+        return received.figures
+
+    def _check_finite(self) -> None:
+        for name, leaf in self.state.items():
+            if name not in self.method.unbounded and not leaf.isfinite().all():
+                raise CollapseError(f"the server's '{name}' is not finite")
+
+    def _remember(self, mail: Mail) -> None:
+        """Keep what is to be remembered of the mail's senders."""
+        clients, copies = self._decoded or (mail.clients, {})
+        self._decoded = None
+        read = torch.isin(clients, mail.clients)
+        kept = {name: leaf[read] for name, leaf in copies.items()}
+        if self._keeps_sent:
+            kept |= under("sent", {name: mail[name] for name in self._first_sent})
+        if kept:
+            self.copies.scatter(mail.clients, kept)
+
+    def _first_copies(self, who: Tensor) -> Tree:
+        like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}
+        copies = under("codec", self.plan.codec.copies(like)) if like else {}
+        since_last = [name for name, sent in self.method.sends.items() if sent.of == LAST and self._keeps_sent]
+        rows = {name: self._first_sent[name].expand(len(who), *self._first_sent[name].shape) for name in since_last}
+        return copies | under("sent", rows)
