@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from descant.engine.records import Account, RoundRecord
+from descant.engine.records import TAKEN, Account, RoundRecord
 from descant.state.leaves import Leaves, Spec
 
 KINDS = ("bytes_up", "bytes_down", "gradients", "examples", "scored")
@@ -43,6 +43,8 @@ class Ledger:
 
     def report(self, figures: dict[str, Tensor]) -> None:
         for name, values in figures.items():
+            if name in TAKEN:
+                raise ValueError(f"a figure cannot be called '{name}': that is a column of every round's row")
             self._figures[name] = self._figures.get(name, 0.0) + float(values.sum())
 
     def close(self, round: int, cohort: int, received: int, lost: int, refused: int) -> RoundRecord:

@@ -25,6 +25,9 @@ class RoundRecord:
     figures: dict[str, float] = field(default_factory=dict)  # what the method reported
 
 
+TAKEN = frozenset(RoundRecord.__dataclass_fields__)  # columns of a round's row, which no figure may be called
+
+
 @dataclass(frozen=True)
 class Evaluated:
     """One model of every client after a round: loss and metric [N] on each part that was asked for."""

@@ -32,13 +32,16 @@ def federation_frame(federation: Federation) -> pl.DataFrame:
     frame = pl.DataFrame(columns | federation.sizes)
     if federation.labels is not None:
         frame = frame.with_columns(pl.Series("labels", federation.labels).cast(pl.List(pl.Int64)))
+    if federation.malicious is not None:
+        frame = frame.with_columns(pl.Series("malicious", federation.malicious))
     return frame
 
 
 def federation_of(frame: pl.DataFrame) -> Federation:
     sizes = {part: frame[part].to_numpy() for part in ("train", "valid", "test")}
     labels = np.array(frame["labels"].to_list()) if "labels" in frame.columns else None
-    return Federation(frame["name"].to_list(), sizes, labels)
+    malicious = frame["malicious"].to_numpy() if "malicious" in frame.columns else None
+    return Federation(frame["name"].to_list(), sizes, labels, malicious)
 
 
 def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from descant.data import FederatedData
 from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
 from descant.metrics import across_clients
 
+Whose = Literal["benign", "malicious", "all"]
 SPENT = ("gradients", "examples", "scored", "bytes_up", "bytes_down")
 
 
@@ -22,12 +24,21 @@ class Federation:
     names: list[str]
     sizes: dict[str, NDArray[np.int64]]  # part -> [N]
     labels: NDArray[np.int64] | None = None  # [N, classes]
+    malicious: NDArray[np.bool_] | None = None  # [N] who attacks; None where nobody does
+
+    def members(self, whose: Whose) -> NDArray[np.bool_]:
+        """Which clients [N] a figure is about."""
+        everyone = np.ones(len(self.names), dtype=bool)
+        if whose == "all" or self.malicious is None:
+            return everyone if whose != "malicious" else ~everyone
+        return self.malicious if whose == "malicious" else ~self.malicious
 
     @classmethod
-    def of(cls, data: FederatedData) -> Self:
+    def of(cls, data: FederatedData, malicious: Sequence[int] = ()) -> Self:
         sizes = {part: data.part(part).sizes.cpu().numpy() for part in ("train", "valid", "test")}
         labels = data.counts().cpu().numpy() if data.classes is not None else None
-        return cls(list(data.clients), sizes, labels)
+        attacks = np.isin(np.arange(len(data)), list(malicious)) if len(malicious) else None
+        return cls(list(data.clients), sizes, labels, attacks)
 
 
 @dataclass
@@ -56,22 +67,25 @@ class History:
             case Collapse():
                 self.collapse = record
 
-    def figure(self, model: str, round: int, column: str) -> dict[str, float]:
+    def figure(self, model: str, round: int, column: str, whose: Whose = "benign") -> dict[str, float]:
         """One evaluated column in a few numbers across clients."""
         values = self.evaluated[model][round][column]
-        return {name: float(value) for name, value in self._across(column, values).items()}
+        return {name: float(value) for name, value in self._across(column, values, whose).items()}
 
-    def curve(self, model: str, column: str) -> tuple[list[int], dict[str, NDArray[np.float64]]]:
+    def curve(
+        self, model: str, column: str, whose: Whose = "benign"
+    ) -> tuple[list[int], dict[str, NDArray[np.float64]]]:
         """The evaluated rounds that have a column, and its numbers across clients at each of them."""
         found = {t: columns[column] for t, columns in self.evaluated.get(model, {}).items() if column in columns}
         if not found:
             return [], {}
-        return list(found), self._across(column, np.stack(list(found.values())))
+        return list(found), self._across(column, np.stack(list(found.values())), whose)
 
-    def _across(self, column: str, values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    def _across(self, column: str, values: NDArray[np.float64], whose: Whose) -> dict[str, NDArray[np.float64]]:
         part, measure = column.split("_", 1)
         better = self.higher_is_better if measure == self.metric else False
-        return across_clients(values, self.federation.sizes[part], better)
+        members = self.federation.members(whose)
+        return across_clients(values[..., members], self.federation.sizes[part][members], better)
 
     def best_round(self, model: str, part: str, first: int) -> int | None:
         """The round, from `first` on, with the best mean metric on `part`; the earliest where several are."""
@@ -85,7 +99,10 @@ class History:
     def summary(self, first: int = 0) -> dict[str, Any]:
         """Every figure of the run by name, as in 'personal.test_accuracy.mean@last'.
 
-        A name is MODEL.PART_MEASURE.STATISTIC@ROUND. The rounds are `last`; `chosen_on_valid`, the one with the
+        A name is MODEL.PART_MEASURE.STATISTIC@ROUND, and its figure is of the benign clients, which are all of them
+        where nobody attacks. With attackers, 'all.' and 'malicious.' before a name are the figures of everyone and
+        of the attackers; rounds are chosen by the benign. `MODEL.collapsed_clients@ROUND` counts the benign clients
+        whose model gives a loss that is not finite. The rounds are `last`; `chosen_on_valid`, the one with the
         best mean metric on validation data; and `best_on_test`, which looks at the test data to choose and is here
         because papers print it. The latter two look at rounds from `first` on. A collapsed run has no last model:
         its figures `@last` are NaN.
@@ -97,12 +114,15 @@ class History:
             "collapsed_why": self.collapse.why if self.collapse else None,
             "rounds": len(self.rounds),
             "clients": len(self.federation.names),
+            "malicious": int(self.federation.members("malicious").sum()),
             "bytes_up": sum(row["bytes_up"] for row in self.rounds),
             "bytes_down": sum(row["bytes_down"] for row in self.rounds),
             "gradients_per_client": sum(row["gradients"] for row in self.rounds) / len(self.federation.names),
             "examples_per_client": sum(row["examples"] for row in self.rounds) / len(self.federation.names),
             "seconds": sum(row["seconds"] for row in self.rounds),
         }
+        attacked = self.federation.malicious is not None
+        whoses: tuple[Whose, ...] = ("benign", "malicious", "all") if attacked else ("benign",)
         for model in self.evaluated:
             chosen = {
                 "last": last,
@@ -113,8 +133,20 @@ class History:
                 if round is None:
                     continue
                 figures[f"{model}.round@{rule}"] = round
+                figures[f"{model}.collapsed_clients@{rule}"] = self._collapsed_clients(model, round)
                 gone = rule == "last" and self.collapse is not None
                 for column in self.evaluated[model][round]:
-                    for statistic, value in self.figure(model, round, column).items():
-                        figures[f"{model}.{column}.{statistic}@{rule}"] = float("nan") if gone else value
+                    for whose in whoses:
+                        of = "" if whose == "benign" else f"{whose}."
+                        for statistic, value in self.figure(model, round, column, whose).items():
+                            figures[f"{of}{model}.{column}.{statistic}@{rule}"] = float("nan") if gone else value
         return figures
+
+    def _collapsed_clients(self, model: str, round: int) -> int:
+        """How many benign clients have examples of some part, and a loss on them that is not finite."""
+        bad = np.zeros(len(self.federation.names), dtype=bool)
+        for column, values in self.evaluated[model][round].items():
+            part, measure = column.split("_", 1)
+            if measure == "loss":
+                bad |= (self.federation.sizes[part] > 0) & ~np.isfinite(values)
+        return int((bad & self.federation.members("benign")).sum())

@@ -164,7 +164,7 @@ def _carry_out(
     if config["execution"]["channels_last"]:  # what was measured to be fastest when the run began
         execution = Loop(task, channels_last=True, workers=torch.get_num_threads())
     config["execution"]["fallbacks"] = execution.notes  # filled as the run goes on
-    history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data))
+    history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data, plan.malicious.tolist()))
     folder = journal.clients if journal is not None and store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder)
     if journal is not None:
