@@ -15,9 +15,10 @@ from python_text import arguments, called, path_of, thing
 from typer.main import get_command
 
 import descant
-from descant.catalog import CATALOG, entries
+from descant.catalog import CATALOG
 from descant.cli.app import app
 from descant.experiment.settings import RunSettings
+from descant.listing import entries
 from descant.methods import METHODS, Method, Work
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from descant.catalog import CATALOG, entries
+from descant.catalog import CATALOG
 from descant.cli.app import app
 from descant.experiment.settings import RunSettings
+from descant.listing import entries
 from descant.methods import Method
 
 ROOT = Path(__file__).parents[2]
