@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
@@ -235,15 +235,28 @@ def parameters_of(make: Callable[..., Any]) -> list[inspect.Parameter]:
 def _settable(make: Callable[..., Any], skip: int) -> dict[str, Any]:
     """The settings that `make` takes, with their types."""
     of = make.__init__ if isinstance(make, type) and not is_dataclass(make) else make  # type: ignore[misc]
-    hints = get_type_hints(of)
+    hints = _hints(of)
     return {p.name: _with_schedules(make, p.name, hints.get(p.name, Any)) for p in parameters_of(make)[skip:]}
 
 
 def _with_schedules(make: Any, field: str, hint: Any) -> Any:
     """The type of a field, also where a class declares anew, and more narrowly, what may depend on the round."""
     bases = make.__mro__[1:] if isinstance(make, type) and is_dataclass(make) else ()
-    scheduled = any(ByRound in get_args(get_type_hints(base).get(field)) for base in bases)
+    scheduled = any(ByRound in get_args(_hints(base).get(field)) for base in bases)
     return Union[hint, ByRound] if scheduled else hint  # noqa: UP007
+
+
+@lru_cache(maxsize=256)
+def _hints(of: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(of)
+
+
+@lru_cache(maxsize=256)
+def _reader(kind: Any) -> Any:
+    """What reads a value of a type from JSON; it takes a while to make."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def _value(where: str, kind: Any, value: Any) -> Any:
@@ -276,14 +289,14 @@ def _part(where: str, base: type, value: Any) -> Any:
 
 def _typed(where: str, kind: Any, value: Any) -> Any:
     """A value as a file could hold it, and no other: true is no number, and '5' is text."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         text = json.dumps(value, default=_plain_or_refuse)
     except TypeError:
         raise SettingError(f"{where} = {value!r}: a settings file cannot hold a {type(value).__name__}") from None
     try:
-        return TypeAdapter(kind).validate_json(text, strict=True)
+        return _reader(kind).validate_json(text, strict=True)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise SettingError(f"{where} = {value!r}: {problem[0].lower()}{problem[1:]}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from descant.catalog import BASES, brief, brief_spec, build, check_spec, describe, fill
-from descant.engine import Evaluation
 from descant.errors import SettingError, unknown
 
 
@@ -43,7 +41,7 @@ class Allowed(ABC):
         return self.plain(value)
 
 
-def _whole(value: object) -> bool:
+def is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -67,7 +65,7 @@ class Whole(Allowed):
     def check(self, name: str, value: Any) -> int | None:
         if value is None and self.optional:
             return None
-        if not _whole(value) or value < self.least or (self.most is not None and value > self.most):
+        if not is_whole(value) or value < self.least or (self.most is not None and value > self.most):
             raise refusal(name, value, self.what)
         return int(value)
 
@@ -104,12 +102,12 @@ class HowMany(Allowed):
     def check(self, name: str, value: Any) -> int | float | tuple[int, ...] | None:
         if value is None and self.optional:
             return None
-        if _whole(value) and value >= self.least:
+        if is_whole(value) and value >= self.least:
             return int(value)
-        if not _whole(value) and _number(value) and 0 <= value <= 1 and (value > 0 or not self.least):
+        if not is_whole(value) and _number(value) and 0 <= value <= 1 and (value > 0 or not self.least):
             return float(value)
         if self.listed and isinstance(value, Sequence) and not isinstance(value, str):
-            each = [v for v in value if _whole(v) and v >= 0]
+            each = [v for v in value if is_whole(v) and v >= 0]
             if len(set(each)) == len(value):
                 return tuple(int(v) for v in each)
         raise refusal(name, value, self.what)
@@ -197,101 +195,6 @@ class Device(Allowed):
         except RuntimeError:
             pass
         raise refusal(name, value, self.what)
-
-
-@dataclass(frozen=True)
-class Part(Allowed):
-    """An object of the catalogue: the object itself, its name, or a spec with a name and fields."""
-
-    kind: str
-
-    @property
-    def what(self) -> str:
-        base = BASES[self.kind].__name__
-        article = "an" if base[0] in "AEIOU" else "a"
-        return f"{article} {base} (an object of descant.{self.kind}), its name, or a mapping with a name and fields"
-
-    def check(self, name: str, value: Any) -> Any:
-        if isinstance(value, BASES[self.kind]):
-            return value
-        if isinstance(value, type):
-            remedy = f"make an object of it, as in {value.__name__}()"
-            raise SettingError(f"{name} = {value.__name__}: it is a class; {remedy}")
-        if not isinstance(value, str | Mapping):
-            raise refusal(name, value, self.what)
-        return build(self.kind, value, path=name)
-
-    def plain(self, value: Any) -> dict[str, Any]:
-        return describe(value)
-
-    def brief(self, value: Any) -> dict[str, Any]:
-        return brief(value)
-
-
-@dataclass(frozen=True)
-class Parts(Allowed):
-    """Any number of objects of the catalogue; one may stand alone."""
-
-    kind: str
-
-    @property
-    def what(self) -> str:
-        return f"a list, each of them {Part(self.kind).what}"
-
-    def check(self, name: str, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple):
-            return (Part(self.kind).check(name, value),)
-        return tuple(Part(self.kind).check(f"{name}[{i}]", one) for i, one in enumerate(value))
-
-    def plain(self, value: Any) -> list[dict[str, Any]]:
-        return [describe(one) for one in value]
-
-    def brief(self, value: Any) -> list[dict[str, Any]]:
-        return [brief(one) for one in value]
-
-
-@dataclass(frozen=True)
-class Spec(Allowed):
-    """What is only named until a run is made of it: data and models. `leading` arguments come from elsewhere."""
-
-    kind: str
-    leading: int = 0
-
-    @property
-    def what(self) -> str:
-        return "a name, or a mapping with a name and fields"
-
-    def check(self, name: str, value: Any) -> dict[str, Any]:
-        if not isinstance(value, str | Mapping):
-            raise refusal(name, value, self.what)
-        spec = {"name": value} if isinstance(value, str) else dict(value)
-        check_spec(self.kind, spec, path=name, leading=self.leading)
-        return spec
-
-    def brief(self, value: Any) -> dict[str, Any]:
-        return brief_spec(self.kind, value, leading=self.leading)
-
-
-@dataclass(frozen=True)
-class When(Allowed):
-    """An `Evaluation`: the object, its fields, or only how often."""
-
-    @property
-    def what(self) -> str:
-        return "a whole number of rounds, 1 or more, or an Evaluation (in a file: every, parts, models)"
-
-    def check(self, name: str, value: Any) -> Evaluation:
-        if isinstance(value, Mapping):
-            value = fill(Evaluation, value, path=name)
-        if isinstance(value, Evaluation):
-            Whole(1).check(f"{name}.every", value.every)
-            return value
-        if not _whole(value) or value < 1:
-            raise refusal(name, value, self.what)
-        return Evaluation(every=int(value))
-
-    def plain(self, value: Any) -> dict[str, Any]:
-        return {"every": value.every, "parts": list(value.parts), "models": list(value.models)}
 
 
 @dataclass(frozen=True)

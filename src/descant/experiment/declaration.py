@@ -27,14 +27,13 @@ from descant.experiment.allowed import (
     HowMany,
     Instance,
     OneOf,
-    Part,
     Share,
     Text,
-    When,
     Whole,
     refusal,
 )
 from descant.experiment.journal import Journal
+from descant.experiment.parts import Part, When
 
 Trainers = Literal["cohort", "everyone"]
 Nonfinite = Literal["drop", "keep"]

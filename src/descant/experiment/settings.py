@@ -15,10 +15,11 @@ from descant.catalog import build
 from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.engine import Record
-from descant.experiment.allowed import Name, OneOf, Part, Spec
+from descant.experiment.allowed import Name, OneOf
 from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import Settings, setting
 from descant.experiment.journal import Journal, claim
+from descant.experiment.parts import Part, Spec
 from descant.experiment.reading import read_settings
 from descant.experiment.run import Run
 from descant.experiment.simulate import simulate

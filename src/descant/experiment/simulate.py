@@ -21,10 +21,11 @@ from descant.errors import SettingError
 from descant.execution import Execution, Loop
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
-from descant.experiment.allowed import Part, refusal
+from descant.experiment.allowed import refusal
 from descant.experiment.declaration import Call, Settings
 from descant.experiment.journal import Journal, claim
 from descant.experiment.notes import keep_notes, kept_notes
+from descant.experiment.parts import Part
 from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.task import Task
