@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
-from markdown_text import anchor, code, formula, heading, prose, sentence, table
-from python_text import arguments, called, path_of, thing
+from markdown_text import anchor, code, formula, heading, prose, table
+from python_text import called, path_of, thing
 from typer.main import get_command
 
 import descant
-from descant.catalog import CATALOG, entries
+from descant.catalog import CATALOG
 from descant.cli.app import app
+from descant.experiment.declaration import Setting, Settings, declared
 from descant.experiment.settings import RunSettings
+from descant.listing import entries
 from descant.methods import METHODS, Method, Work
 
 
@@ -108,16 +110,28 @@ def _as_yaml(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+_ROLES: dict[str, str] = {
+    "result": "What the result follows from",
+    "how": "How it is carried out",
+    "label": "What it is called",
+}
+
+
 def settings() -> str:
-    """The settings of a run: `simulate` speaks of its arguments, `RunSettings` and `Task` of the rest."""
-    told = arguments(descant.simulate)
-    documents = [inspect.getdoc(cls) or "" for cls in (RunSettings, descant.Task)]
-    rows = []
-    for name, field in RunSettings.model_fields.items():
-        default = field.default.model_dump() if hasattr(field.default, "model_dump") else field.default
-        shown = "required" if field.is_required() else code(_as_yaml(default))
-        rows.append([code(name), shown, prose(told[name]) if name in told else sentence(name, documents)])
-    return table(["setting", "default", "meaning"], rows)
+    """The settings of a run as they are declared; what is handed to `simulate` by name in a file comes first."""
+    known = declared(RunSettings)
+    shared = declared(Settings)
+    known = {name: entry for name, entry in known.items() if name not in shared} | shared
+    parts = []
+    for role, title in _ROLES.items():
+        rows = [_setting(name, entry) for name, entry in known.items() if entry.role == role]
+        parts += [heading(3, title), table(["setting", "default", "allowed", "meaning"], rows)]
+    return "\n\n".join(parts)
+
+
+def _setting(name: str, entry: Setting) -> list[str]:
+    default = "required" if entry.required else code(_as_yaml(entry.default))
+    return [code(name), default, prose(entry.allowed.what), prose(entry.help)]
 
 
 def commands() -> str:

@@ -55,15 +55,6 @@ def formula(text: str) -> tuple[str, str, str]:
     return inline(head if colon else ""), inline(objective if colon else head), prose(rest)
 
 
-def sentence(name: str, documents: Iterable[str]) -> str:
-    """The first sentence in the documents that speaks of `name`, in code."""
-    for text in documents:
-        for found in re.split(r"(?<=\.)\s+", " ".join(text.split())):
-            if f"`{name}`" in found:
-                return inline(found)
-    return ""
-
-
 def anchor(name: str) -> str:
     """Where a heading is linked: its name, in what an address may hold."""
     return re.sub(r"[^a-z0-9._]+", "-", name.lower().replace("+", "plus"))

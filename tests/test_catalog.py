@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from descant.catalog import CATALOG, build, describe, entries
+from descant.catalog import CATALOG, build, describe
 from descant.coupling import L1Norm, L2Norm, Layer, Squared
 from descant.errors import SettingError
+from descant.listing import entries
 from descant.methods import METHODS, Ditto, FedAvg, FedAvgPlus, FedPlus, LpProj, Method
 
 HYBRID = {"layer": "2", "penalty": "l1", "delta": 0.5}
@@ -69,7 +70,7 @@ def test_an_aggregator_survives_a_file(aggregator: Any) -> None:
         ({"layers": [HYBRID, {"layer": "0"}]}, "fed+.layers[1] needs a value for penalty"),
         ({"layers": [{"name": "0"}]}, "there is no setting of fed+.layers[0] called 'name'. Known: "),
         ({"layers": [HYBRID | {"delta": "much"}]}, "fed+.layers[0].delta = 'much'"),
-        ({"layers": [HYBRID | {"delta": -1}]}, "Layer.delta = -1"),
+        ({"layers": [HYBRID | {"delta": -1}]}, "fed+.layers[0].delta = -1.0: it must be zero or more"),
         ({"layers": HYBRID}, "fed+.layers = "),
         ({"layers": ["2"]}, "fed+.layers[0] = '2'"),
     ],

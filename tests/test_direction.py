@@ -11,7 +11,7 @@ SOURCE = Path(descant.__file__).parent
 ORDER = [
     *("version", "errors", "draws", "threads", "files", "fingerprint", "metrics", "trees"),
     *("data", "datasets", "models", "task", "context", "mail", "coupling", "methods"),
-    *("attacks", "codecs", "aggregators", "execution", "state", "engine", "catalog"),
+    *("attacks", "codecs", "aggregators", "execution", "state", "engine", "catalog", "listing"),
     *("experiment", "theory", "report", "cli"),
 ]
 # descant.data offers the data sets by name as it did before they had a room of their own, when somebody asks; and a

@@ -1,22 +1,29 @@
 """What can be named in a settings file, and how a name with its settings becomes an object.
 
 A spec is a name, or a mapping with a `name` and the fields to set: {"name": "ditto", "lam": 0.1}. Instead of a
-name of this package, `some.module:Name` takes whatever lies at that import path.
+name of this package, `some.module:Name` takes whatever lies at that import path. Errors name the `path` at which a
+spec was written: method.lam.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache, reduce
 from importlib import import_module
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+from torch import nn
 
 from descant.aggregators import AGGREGATORS, Aggregator
 from descant.attacks import ATTACKS, Attack
 from descant.codecs import CODECS, Codec
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
-from descant.data import PARTITIONS, Partition
+from descant.data import PARTITIONS, FederatedData, Partition
 from descant.datasets import DATASETS
 from descant.errors import SettingError, unknown
 from descant.methods import METHODS, SCHEDULES, ByRound, Method
@@ -36,49 +43,114 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "partitions": PARTITIONS,
     "models": MODELS,
 }
-_NESTED: dict[type, str] = {
-    Method: "methods",
-    Projection: "projections",
-    Penalty: "penalties",
-    Aggregator: "aggregators",
-    Codec: "codecs",
-    Attack: "attacks",
-    ByRound: "schedules",
-    Partition: "partitions",
+# What the classes of a kind derive from; of other kinds are functions, which make what MADE says.
+BASES: dict[str, type] = {
+    "methods": Method,
+    "projections": Projection,
+    "penalties": Penalty,
+    "aggregators": Aggregator,
+    "codecs": Codec,
+    "attacks": Attack,
+    "schedules": ByRound,
+    "partitions": Partition,
 }
+_MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module}
+NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
 
-def build(kind: str, spec: Spec, *leading: Any) -> Any:
+def build(kind: str, spec: Spec, *leading: Any, path: str | None = None) -> Any:
     """The object that a spec names; `leading` arguments come before its settings (a model's data)."""
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    singular = _singular(kind)
-    name = settings.pop("name", None)
-    if not isinstance(name, str):
-        raise SettingError(f"a {singular} needs a name, as in {{name: {next(iter(CATALOG[kind]))}}}; got {spec!r}")
-    return _make(_find(kind, name), name, f"{singular} '{name}'", settings, *leading)
+    name, make, settings = _opened(kind, spec, path)
+    made = _make(make, path or name, f"{_singular(kind)} '{name}'", settings, *leading)
+    if not isinstance(made, wanted := BASES.get(kind) or _MADE[kind]):
+        made_of = f"it made a {type(made).__name__}, and no {wanted.__name__}"
+        raise SettingError(f"{path or kind}: '{name}' is no {_singular(kind)}: {made_of}")
+    return made
 
 
-def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str, Any], *leading: Any) -> Any:
-    """What `make` makes of settings, once they are known to be right."""
-    known = _settable(make, skip=len(leading))
-    for field in settings:
-        if field not in known:
-            raise unknown(f"setting of {what}", field, known)
-    values = {field: _value(f"{where}.{field}", known[field], value) for field, value in settings.items()}
-    missing = [p.name for p in _parameters(make)[len(leading) :] if p.default is p.empty and p.name not in values]
-    if missing:
-        raise SettingError(f"{what} needs a value for {', '.join(missing)}")
-    return make(*leading, **values)
+def check_spec(kind: str, spec: Spec, *, path: str, leading: int = 0) -> None:
+    """Refuse a spec from which nothing can be built, without building anything."""
+    _, make, settings = _opened(kind, spec, path)
+    _values(make, path, f"{_singular(kind)} '{_named(spec)['name']}'", settings, leading)
+
+
+def fill(make: Callable[..., Any], values: Mapping[str, Any], *, path: str) -> Any:
+    """What a dataclass makes of values by field, once they are known to be right."""
+    return _make(make, path, path, values)
+
+
+def brief_spec(kind: str, spec: Spec, *, leading: int = 0) -> dict[str, Any]:
+    """A spec without the fields that say what they say by default."""
+    name, make, settings = _opened(kind, spec, None)
+    values = _values(make, name, name, settings, leading)
+    default = {p.name: default_of(make, p) for p in parameters_of(make)}
+    return {"name": name} | {f: _brief(v) for f, v in values.items() if v != default[f]}
 
 
 def describe(thing: object) -> dict[str, Any]:
     """The spec of a method, an aggregator or a projection, with every field."""
+    return {"name": _name(thing)} | _fields(thing)
+
+
+def brief(thing: object) -> dict[str, Any]:
+    """The spec of an object without the fields that have their defaults, here and inside."""
+    return {"name": _name(thing)} | _brief_fields(thing)
+
+
+def _opened(kind: str, spec: Spec, path: str | None) -> tuple[str, Callable[..., Any], dict[str, Any]]:
+    """The name in a spec, what it stands for, and the settings beside it."""
+    settings = _named(spec)
+    name = settings.pop("name", None)
+    where = f"{path}: " if path else ""
+    if not isinstance(name, str):
+        example = next(iter(CATALOG[kind]))
+        raise SettingError(f"{where}a {_singular(kind)} needs a name, as in {{name: {example}}}; got {spec!r}")
+    try:
+        return name, _find(kind, name), settings
+    except SettingError as error:
+        raise SettingError(f"{where}{error}") from error.__cause__
+
+
+def _named(spec: Spec) -> dict[str, Any]:
+    return {"name": spec} if isinstance(spec, str) else dict(spec)
+
+
+def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str, Any], *leading: Any) -> Any:
+    """What `make` makes of settings, once they are known to be right."""
+    values = _values(make, where, what, settings, len(leading))
+    try:
+        return make(*leading, **values)
+    except SettingError as error:  # of the class, which knows its own name alone
+        said, own = str(error), f"{getattr(make, '__name__', '')}."
+        if said.startswith(where):
+            raise
+        raise SettingError(
+            f"{where}.{said.removeprefix(own)}" if said.startswith(own) else f"{where}: {said}"
+        ) from None
+
+
+def _values(
+    make: Callable[..., Any], where: str, what: str, settings: Mapping[str, Any], leading: int
+) -> dict[str, Any]:
+    """The settings for `make` in the types that it asks for."""
+    known = _settable(make, skip=leading)
+    for field in settings:
+        if field not in known:
+            raise SettingError(f"{where}.{field}: {unknown(f'setting of {what}', str(field), known)}")
+    values = {field: _value(f"{where}.{field}", known[field], value) for field, value in settings.items()}
+    missing = [p.name for p in parameters_of(make)[leading:] if p.default is p.empty and p.name not in values]
+    if missing:
+        raise SettingError(f"{'' if what == where else f'{where}: '}{what} needs a value for {', '.join(missing)}")
+    return values
+
+
+def _name(thing: object) -> str:
     cls = type(thing)
-    name = getattr(cls, "name", cls.__name__)
-    if not any(known is cls for catalog in CATALOG.values() for known in catalog.values()):
-        name = f"{cls.__module__}:{cls.__qualname__}"
-    assert is_dataclass(thing)
-    return {"name": name} | _fields(thing)
+    if not is_dataclass(thing):
+        raise SettingError(f"{cls.__name__} is no dataclass: its fields could not be written down")
+    if any(known is cls for catalog in CATALOG.values() for known in catalog.values()):
+        return str(getattr(cls, "name", cls.__name__))
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def _fields(thing: Any) -> dict[str, Any]:
@@ -86,51 +158,37 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 
 def _described(value: Any) -> Any:
-    if isinstance(value, tuple(_NESTED)):
+    if isinstance(value, tuple(NESTED)):
         return describe(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return tuple(map(_described, value))
-    return _fields(value) if is_dataclass(value) else value
+    return _fields(value) if is_dataclass(value) else _plain(value)
 
 
-def entries(kind: str) -> list[dict[str, Any]]:
-    """Everything of a kind: `name`, `summary`, `paper` and `fields`, for people and programs."""
-    return [_entry(name, make, skip=1 if kind == "models" else 0) for name, make in CATALOG[kind].items()]
+def _brief_fields(thing: Any) -> dict[str, Any]:
+    default = {p.name: default_of(type(thing), p) for p in parameters_of(type(thing))}
+    values = {name: getattr(thing, name) for name in default}
+    return {name: _brief(value) for name, value in values.items() if value != default[name]}
 
 
-def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:
-    shown = [
-        {
-            "name": p.name,
-            "type": p.annotation
-            if isinstance(p.annotation, str)
-            else getattr(p.annotation, "__name__", str(p.annotation)),
-            "default": None if p.default is p.empty else _shown(_default(make, p)),
-            "required": p.default is p.empty,
-        }
-        for p in _parameters(make)[skip:]
-    ]
-    summary = (inspect.getdoc(make) or "").split("\n")[0]
-    return {"name": name, "summary": summary, "paper": getattr(make, "paper", None), "fields": shown}
+def _brief(value: Any) -> Any:
+    if isinstance(value, tuple(NESTED)):
+        return brief(value)
+    if isinstance(value, tuple | list):
+        return tuple(map(_brief, value))
+    return _brief_fields(value) if is_dataclass(value) else _plain(value)
 
 
-def _default(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value) if isinstance(value, Path) else value
+
+
+def default_of(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     """The default of a parameter, also where a dataclass makes it anew for every object."""
     for field in fields(make) if is_dataclass(make) else ():
         if field.name == parameter.name and field.default_factory is not MISSING:
             return field.default_factory()
     return parameter.default
-
-
-def _shown(default: Any) -> Any:
-    if isinstance(default, tuple(_NESTED)):  # its name alone, where all its fields have their defaults
-        plain = all(getattr(default, p.name) == _default(type(default), p) for p in _parameters(type(default)))
-        return describe(default)["name"] if plain else describe(default)
-    if isinstance(default, bool | int | float | str | list | type(None)):
-        return default
-    if isinstance(default, tuple):
-        return list(default)
-    return str(default)
 
 
 def _find(kind: str, name: str) -> Callable[..., Any]:
@@ -140,44 +198,114 @@ def _find(kind: str, name: str) -> Callable[..., Any]:
         return CATALOG[kind][name]
     module, _, attribute = name.partition(":")
     try:
-        found: Callable[..., Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        found: Any = reduce(getattr, attribute.split("."), cast(Any, import_module(module)))
+    except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(f"'{name}' cannot be imported: {error}") from error
-    return found
+    _refuse_other_kinds(kind, name, found)
+    make: Callable[..., Any] = found
+    return make
+
+
+def _refuse_other_kinds(kind: str, name: str, found: Any) -> None:
+    """Refuse what lies at an import path and is nothing of the kind."""
+    base, singular = BASES.get(kind), _singular(kind)
+    if base is None:
+        if not callable(found):
+            raise SettingError(f"'{name}' is no {singular}: it must be a function that makes one")
+        return
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise SettingError(f"'{name}' is no {singular}: it must be a class derived from {_path_of(base)}")
+    if inspect.isabstract(found):
+        left = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        raise SettingError(f"'{name}' is no complete {singular}: it has no {left} yet")
+
+
+def _path_of(base: type) -> str:
+    return f"descant.{'data' if base is Partition else NESTED[base]}.{base.__name__}"
 
 
 def _singular(kind: str) -> str:
     return f"{kind.removesuffix('ies')}y" if kind.endswith("ies") else kind.removesuffix("s")
 
 
-def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(make).parameters.values())
+def parameters_of(make: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(make).parameters.values())
+    except ValueError as error:  # a function written in C
+        raise SettingError(f"{make!r} does not say what it takes: write a function around it") from error
 
 
 def _settable(make: Callable[..., Any], skip: int) -> dict[str, Any]:
     """The settings that `make` takes, with their types."""
     of = make.__init__ if isinstance(make, type) and not is_dataclass(make) else make  # type: ignore[misc]
-    hints = get_type_hints(of)
-    return {p.name: hints.get(p.name, Any) for p in _parameters(make)[skip:]}
+    hints = _hints(of)
+    return {p.name: _with_schedules(make, p.name, hints.get(p.name, Any)) for p in parameters_of(make)[skip:]}
+
+
+def _with_schedules(make: Any, field: str, hint: Any) -> Any:
+    """The type of a field, also where a class declares anew, and more narrowly, what may depend on the round."""
+    bases = make.__mro__[1:] if isinstance(make, type) and is_dataclass(make) else ()
+    scheduled = any(ByRound in get_args(_hints(base).get(field)) for base in bases)
+    return Union[hint, ByRound] if scheduled else hint  # noqa: UP007
+
+
+@lru_cache(maxsize=256)
+def _hints(of: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(of)
+
+
+@lru_cache(maxsize=256)
+def _reader(kind: Any) -> Any:
+    """What reads a value of a type from JSON; it takes a while to make."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def _value(where: str, kind: Any, value: Any) -> Any:
     """A setting as the type that was asked for, or an error that names it."""
-    from pydantic import TypeAdapter, ValidationError
-
-    if isinstance(kind, type) and kind in _NESTED:
-        return build(_NESTED[kind], value)
+    nested = [k for k in (kind, *get_args(kind)) if k in NESTED]
+    if nested and isinstance(value, tuple(nested)):  # from Python, where a spec may hold objects
+        return value
+    if kind in nested:
+        return _part(where, kind, value)
     if get_origin(kind) is tuple and is_dataclass(each := get_args(kind)[0]) and isinstance(value, list | tuple):
         return tuple(_value(f"{where}[{i}]", each, one) for i, one in enumerate(value))
-    if is_dataclass(kind) and isinstance(value, Mapping):
-        return _make(kind, where, where, value)  # type: ignore[arg-type]
-    if nested := [k for k in get_args(kind) if k in _NESTED]:  # a spec, or something else
+    if isinstance(kind, type) and is_dataclass(kind):
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, Mapping):
+            return _make(kind, where, where, value)
+    if nested:  # a spec, or something else
         others = tuple(k for k in get_args(kind) if k not in nested)
         if isinstance(value, Mapping) or (isinstance(value, str) and others == (type(None),)):
-            return build(_NESTED[nested[0]], value)
+            return _part(where, nested[0], value)
         kind = Union[others]  # noqa: UP007
+    return _typed(where, kind, value)
+
+
+def _part(where: str, base: type, value: Any) -> Any:
+    if not isinstance(value, str | Mapping):
+        raise SettingError(f"{where} = {value!r}: it must be a name, or a mapping with a name and fields")
+    return build(NESTED[base], value, path=where)
+
+
+def _typed(where: str, kind: Any, value: Any) -> Any:
+    """A value as a file could hold it, and no other: true is no number, and '5' is text."""
+    from pydantic import ValidationError
+
     try:
-        return TypeAdapter(kind).validate_python(value)
+        text = json.dumps(value, default=_plain_or_refuse)
+    except TypeError:
+        raise SettingError(f"{where} = {value!r}: a settings file cannot hold a {type(value).__name__}") from None
+    try:
+        return _reader(kind).validate_json(text, strict=True)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise SettingError(f"{where} = {value!r}: {problem[0].lower()}{problem[1:]}") from None
+
+
+def _plain_or_refuse(value: Any) -> Any:
+    if (plain := _plain(value)) is value:
+        raise TypeError
+    return plain

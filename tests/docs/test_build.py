@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from descant.catalog import CATALOG, entries
+from descant.catalog import CATALOG
 from descant.cli.app import app
+from descant.experiment.declaration import declared
 from descant.experiment.settings import RunSettings
+from descant.listing import entries
 from descant.methods import Method
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +62,7 @@ def test_everything_else_that_settings_can_name_has_a_section(site: Path, kind: 
 
 def test_every_setting_has_a_row_that_says_what_it_is(site: Path) -> None:
     page = (site / "settings.html").read_text()
-    for name in RunSettings.model_fields:
+    for name in declared(RunSettings):
         row = re.search(rf"<tr>\s*<td><code>{name}</code></td>.*?</tr>", page, flags=re.DOTALL)
         assert row and "<td></td>" not in row[0]
 

@@ -76,3 +76,13 @@ def test_arguments_are_told_as_the_docstring_tells_them(load: Callable[[str], Mo
     assert told["rounds"] == "the number of communication rounds."
     assert told["chunk"].endswith("Results do not depend on it.")
     assert "out" in told and "progress" in told
+
+
+def test_the_settings_are_told_as_they_are_declared(load: Callable[[str], ModuleType]) -> None:
+    result, how = load("from_code").settings().split("### How it is carried out")
+    assert "| `seed` | `0` | a whole number, from 0 to 18446744073709551615 | all draws of the run follow" in result
+    assert (
+        "| `method` | required |" in result
+        and "| `chunk` | `null` | a whole number, 1 or more, or nothing |" in how
+    )
+    assert result.index("`data`") < result.index("`rounds`") and "`out`" not in result + how

@@ -24,21 +24,21 @@ def test_a_number_a_fraction_or_everyone(asked: Any, clients: int, size: int) ->
 
 
 @pytest.mark.parametrize("asked", [0, -1, 8, 0.0, -0.1, 1.5, float("nan"), float("inf"), True, False])
-def test_a_cohort_that_cannot_be_is_refused_by_name(run: Any, asked: Any) -> None:
+def test_a_cohort_that_cannot_be_is_refused_by_name(asked: Any) -> None:
     with pytest.raises(SettingError, match=rf"cohort = {asked}: it must be a number of clients from 1 to 7"):
-        run(Local(), cohort=asked)
+        cohort_size(asked, 7)
 
 
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        ("rounds", 0, "a positive number"),
+        ("rounds", 0, "a whole number, 1 or more"),
         ("sampling", "biggest", "'uniform' or 'size'"),
         ("trainers", "nobody", "'cohort' or 'everyone'"),
         ("stragglers", 1.1, "a share from 0 to 1"),
         ("stragglers", -0.1, "a share from 0 to 1"),
         ("nonfinite", "ignore", "'drop' or 'keep'"),
-        ("chunk", -1, "a positive number"),
+        ("chunk", -1, "a whole number, 1 or more, or nothing"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_name(run: Any, field: str, value: Any, allowed: str) -> None:

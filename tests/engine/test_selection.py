@@ -142,7 +142,7 @@ def test_what_selection_needs_is_asked_for(settings: dict[str, Any], message: st
         Evaluation(**settings)
     if "best" not in settings["models"]:
         values = {"data": "digits", "method": "ditto", "rounds": 1, "evaluate": settings}
-        with pytest.raises(SettingError, match=message):
+        with pytest.raises(SettingError, match=message.replace("Evaluation.", "evaluate.")):
             RunSettings.of(values)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from descant.errors import SettingError
-from descant.experiment.settings import RunSettings, read_settings
+from descant.experiment.settings import RunSettings
 from descant.methods import LpProj
 
 GOOD: dict[str, Any] = {"data": "digits", "method": "local", "rounds": 1}
@@ -25,9 +25,12 @@ GOOD: dict[str, Any] = {"data": "digits", "method": "local", "rounds": 1}
             {"method": {"name": "ditto", "lambda": 1}},
             "no setting of method 'ditto' called 'lambda'. Did you mean 'lam'",
         ),
-        ({"method": {"name": "ditto", "lam": -1}}, "Ditto.lam = -1"),
-        ({"method": {"name": "ditto", "lam": "big"}}, "ditto.lam = 'big'"),
-        ({"method": {"name": "ditto", "solver": {"name": "fedavgg"}}}, "Did you mean 'fedavg'"),
+        ({"method": {"name": "ditto", "lam": -1}}, "method.lam = -1.0: it must be zero or more"),
+        ({"method": {"name": "ditto", "lam": "big"}}, "method.lam = 'big'"),
+        ({"method": {"name": "ditto", "lam": True}}, "method.lam = True"),
+        ({"method": {"name": "ditto", "steps": "5"}}, "method.steps = '5'"),
+        ({"method": {"name": "ditto", "solver": {"name": "fedavgg"}}}, "method.solver: there is no method called"),
+        ({"method": {"name": "ditto", "solver": {"name": "fedavg", "lr": 0}}}, "method.solver.lr = 0.0"),
         ({"method": {"name": "ditto", "solver": "local"}}, "a method that trains a shared model"),
         ({"method": {"lam": 1}}, "needs a name"),
         ({"method": {"name": "no.such.module:Method"}}, "cannot be imported"),
@@ -37,6 +40,19 @@ GOOD: dict[str, Any] = {"data": "digits", "method": "local", "rounds": 1}
         ({"trainers": "all"}, "trainers = 'all'"),
         ({"evaluate": {"every": 0}}, "evaluate.every = 0"),
         ({"data": None}, "data = None"),
+        ({"data": {"name": "digits", "client": 5}}, "data.client: there is no setting of dataset 'digits' called"),
+        ({"data": {"name": "digits", "clients": "few"}}, "data.clients = 'few'"),
+        (
+            {"data": {"name": "digits", "partition": {"name": "iid"}}},
+            "data.partition: partition 'iid' needs a value",
+        ),
+        (
+            {"model": {"name": "mlp", "hiden": [5]}},
+            "model.hiden: there is no setting of model 'mlp' called 'hiden'",
+        ),
+        ({"rounds": True}, "rounds = True: it must be a whole number, 1 or more"),
+        ({"out": "runs/here"}, "no setting called 'out'"),
+        ({"store": "disk", "commit": 5}, "commit = 5: it must be 1 (or nothing) with store='disk'"),
     ],
 )
 def test_a_mistake_is_named_with_what_is_allowed(changes: dict[str, Any], message: str) -> None:
@@ -50,37 +66,30 @@ def test_a_missing_setting_is_named() -> None:
         RunSettings.of({"data": "digits", "method": "local"})
 
 
-def test_a_data_set_is_told_what_it_does_not_know() -> None:
-    settings = RunSettings.of(GOOD | {"data": {"name": "digits", "client": 5}})
-    with pytest.raises(SettingError, match=r"dataset 'digits' called 'client'\. Did you mean 'clients'"):
-        settings.federated_data()
+@pytest.mark.parametrize(
+    ("field", "path", "message"),
+    [
+        (
+            "method",
+            "os:getcwd",
+            "method: 'os:getcwd' is no method: it must be a class derived from descant.methods.",
+        ),
+        ("method", "collections:OrderedDict", "'collections:OrderedDict' is no method"),
+        ("method", "descant.aggregators:Mean", "'descant.aggregators:Mean' is no method"),
+        ("method", "descant.methods:Method", "'descant.methods:Method' is no complete method: it has no client"),
+        ("aggregator", "descant.methods:FedAvg", "'descant.methods:FedAvg' is no aggregator"),
+        ("data", "os:sep", "data: 'os:sep' is no dataset: it must be a function that makes one"),
+    ],
+)
+def test_an_import_path_of_the_wrong_kind_is_refused_by_name(field: str, path: str, message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        RunSettings.of(GOOD | {field: path})
+    assert message in str(caught.value)
 
 
-def test_overrides_reach_into_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("data: digits\nmethod: {name: lp-proj, lam: 1.0}\nrounds: 3\n")
-    values = read_settings(file, ["method.lam=0.25", "rounds=7", "data.clients=5", "cohort=null"])
-    settings = RunSettings.of(values)
-    assert settings.method == {"name": "lp-proj", "lam": 0.25} and settings.rounds == 7
-    assert settings.data == {"name": "digits", "clients": 5} and settings.cohort is None
-
-
-@pytest.mark.parametrize("override", ["rounds", "=3", "rounds.more=3"])
-def test_a_bad_override_is_refused(tmp_path: Path, override: str) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("rounds: 3\n")
-    with pytest.raises(SettingError, match="--set"):
-        read_settings(file, [override])
-
-
-@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", ""])
-def test_a_file_that_holds_no_settings_is_named(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text(text)
-    with pytest.raises(SettingError, match=r"bad\.yaml"):
-        read_settings(file)
-    with pytest.raises(SettingError, match="cannot be read"):
-        read_settings(tmp_path / "none.yaml")
+def test_a_function_that_makes_no_data_is_refused_by_name() -> None:
+    with pytest.raises(SettingError, match="data: 'os:getcwd' is no dataset: it made a str, and no FederatedData"):
+        RunSettings.of(GOOD | {"data": "os:getcwd"}).federated_data()
 
 
 def test_a_run_from_settings_keeps_them() -> None:

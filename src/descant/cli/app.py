@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from descant.catalog import CATALOG, entries
+from descant.catalog import CATALOG
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.progress import Progress
 from descant.cli.tables import comparison_table, entries_table, run_table
 from descant.cli.theory import theory
+from descant.listing import entries
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def run(
     settings = RunSettings.of(read_settings(file, set))
     folder = folder or Path("runs") / file.stem
     with _resumable(folder), Progress(quiet, as_json) as progress:
-        bar = progress.cell(settings.label or str(settings.method["name"]), settings.seed, settings.rounds)
+        bar = progress.cell(settings.title, settings.seed, settings.rounds)
         finished = settings.execute(folder, overwrite=overwrite, progress=bar)
         progress.finished(finished)
     if not as_json:

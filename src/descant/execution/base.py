@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ class Execution(ABC):
         self.notes: list[str] = []  # what could not be done as asked; the run reports them
 
     def note(self, text: str) -> None:
+        """Keep a note, once, and without the addresses of objects, which are others in every process."""
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
         if text not in self.notes:
             self.notes.append(text)
 

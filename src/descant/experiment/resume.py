@@ -9,14 +9,13 @@ import torch
 
 from descant.catalog import build
 from descant.data import FederatedData
-from descant.engine import Evaluation, Record
+from descant.engine import Record
 from descant.errors import ResumeError
 from descant.experiment import Run
+from descant.experiment.declaration import Settings, declared
 from descant.experiment.journal import Journal
 from descant.experiment.simulate import simulate
 from descant.task import Task
-
-_SAME = ("rounds", "cohort", "seed", "sampling", "trainers", "own_start", "stragglers", "drop_last", "nonfinite")
 
 
 def resume(
@@ -48,26 +47,7 @@ def resume(
     execution = config["execution"]
     if execution["device"].startswith("cuda") and not torch.cuda.is_available():
         raise ResumeError(f"{folder} was begun on '{execution['device']}', and there is no such device here")
-    evaluation = config["evaluation"]
-    return simulate(
-        task,
-        data,
-        build("methods", config["method"]),
-        **{name: config[name] for name in (*_SAME, "chunk", "store", "commit")},
-        evaluate=Evaluation(
-            every=evaluation["every"], parts=tuple(evaluation["parts"]), models=tuple(evaluation["models"])
-        ),
-        aggregator=build("aggregators", config["aggregator"]),
-        codec=build("codecs", config["codec"]),
-        downlink=build("codecs", config["downlink"]),
-        attacks=[build("attacks", spec) for spec in config["attacks"]],
-        malicious=tuple(config["malicious"]),
-        lost=config["lost"],
-        secret=config["secret"],
-        mode=execution["mode"],
-        device=execution["device"],
-        threads=execution["threads"],
-        out=journal,
-        label=config["label"],
-        progress=progress,
-    )
+    # What was chosen or measured is under "execution", the rest as it was asked for.
+    recorded = {name: (config | execution)[name] for name in declared(Settings) if name in config | execution}
+    method = build("methods", config["method"])
+    return simulate(task, data, method, **recorded, out=journal, progress=progress)

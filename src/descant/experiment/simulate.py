@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import nn
 
-from descant.aggregators import Aggregator, Mean
+from descant.aggregators import Aggregator
 from descant.attacks import Attack, malicious_clients
-from descant.catalog import describe
-from descant.codecs import Codec, Native
+from descant.catalog import Spec, describe
+from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.engine import Evaluation, Plan, Record, Simulation, cohort_size
-from descant.engine.cohort import Sampling
 from descant.errors import SettingError
-from descant.execution import Loop, Mode
+from descant.execution import Execution, Loop
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
+from descant.experiment.allowed import refusal
+from descant.experiment.declaration import Call, Settings
 from descant.experiment.journal import Journal, claim
+from descant.experiment.notes import keep_notes, kept_notes
+from descant.experiment.parts import Part
 from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.task import Task
@@ -33,34 +37,34 @@ from descant.version import __version__
 def simulate(
     task: Task,
     data: FederatedData,
-    method: Method,
+    method: Method | Spec,
     *,
     rounds: int,
     cohort: int | float | None = None,
     seed: int = 0,
-    out: str | Path | Journal | None = None,
-    sampling: Sampling = "uniform",
+    sampling: Literal["uniform", "size"] = "uniform",
     trainers: Literal["cohort", "everyone"] = "cohort",
     own_start: bool = False,
     stragglers: float = 0.0,
     drop_last: bool = False,
     nonfinite: Literal["drop", "keep"] = "drop",
-    evaluate: int | Evaluation = 1,
-    aggregator: Aggregator | None = None,
-    codec: Codec | None = None,
-    downlink: Codec | None = None,
-    attacks: Sequence[Attack] = (),
+    evaluate: int | Evaluation | Mapping[str, Any] = 1,
+    aggregator: Aggregator | Spec = "mean",
+    codec: Codec | Spec = "native",
+    downlink: Codec | Spec = "native",
+    attacks: Attack | Spec | Sequence[Attack | Spec] = (),
     malicious: int | float | Sequence[int] = 0,
     lost: float = 0.0,
     secret: int | None = None,
-    mode: Mode = "auto",
+    mode: Literal["auto", "compile", "vmap", "loop"] = "auto",
     chunk: int | None = None,
     device: str = "cpu",
     threads: int | None = None,
     store: Literal["memory", "disk"] = "memory",
     commit: int | None = None,
-    overwrite: bool = False,
     label: str | None = None,
+    out: str | Path | Journal | None = None,
+    overwrite: bool = False,
     progress: Callable[[Record], None] | None = None,
 ) -> Run:
     """Train `method` on the clients of `data` for a number of rounds.
@@ -68,11 +72,10 @@ def simulate(
     Args:
         task: what the clients learn.
         data: who holds which examples.
-        method: how they learn together.
+        method: how they learn together, by object, name or spec.
         rounds: the number of communication rounds.
         cohort: clients a round: a number, a fraction (0.1 is a tenth), or None for everyone.
         seed: all draws of the run follow from it.
-        out: a folder to leave the run in. Should it be interrupted, `resume` goes on with it from there.
         sampling: the cohort is drawn uniformly, or in proportion to the clients' "size".
         trainers: who trains in a round: the cohort, or everyone while only the cohort's messages are used.
         own_start: every client draws a model of its own to start from, instead of the module's parameters.
@@ -80,7 +83,15 @@ def simulate(
         drop_last: leave out the short last minibatch of an epoch.
         nonfinite: messages with a NaN or an infinity are dropped and counted, or kept.
         evaluate: evaluate every so many rounds, or an `Evaluation` that says more.
-        aggregator: how the server combines messages; the mean by default.
+        aggregator: how the server combines messages, by object, name or spec.
+        codec: how messages become bytes on their way up, by object, name or spec.
+        downlink: how broadcasts become bytes on their way down: a codec of plain numbers.
+        attacks: what malicious clients do: one attack or several, by object, name or spec.
+        malicious: which clients attack: how many or a share of all, drawn by the seed, or a list of their numbers.
+            They are the same for every method.
+        lost: the share of messages that are lost on their way up, after the work was done.
+        secret: what the parties draw in private (noise, masks) follows from it; by default it is drawn from the
+            system, and follows from nothing that others know.
         mode: "vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the
             other; "auto" measures, and chooses. Modes agree up to rounding.
         chunk: how many clients are processed at once; by default what fits memory and cache. Results do not depend
@@ -88,84 +99,95 @@ def simulate(
         device: where to compute, such as "cpu" or "cuda".
         threads: how many threads to compute with. By default as many as there are cores, or OMP_NUM_THREADS; on a
             busy machine, 1 is many times faster than more.
-        store: where the clients' state lies: in memory, or on "disk", memory-mapped in `out`, for more clients than
-            memory holds.
-        commit: after how many rounds to commit to `out`, so that the run can be resumed from there. By default when
-            10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every round.
-        overwrite: replace the run that already lies in `out`.
+        store: where the clients' state lies: in memory, or on "disk", memory-mapped in the run's folder, for more
+            clients than memory holds.
+        commit: after how many rounds to commit to the run's folder, so that the run can be resumed from there. By
+            default when 10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every
+            round.
         label: the run's name in tables and charts; the method's by default. Runs of the same label are its seeds.
+        out: a folder to leave the run in. Should it be interrupted, `resume` goes on with it from there.
+        overwrite: replace the run that already lies in `out`.
         progress: called with every record as it is made.
     """
-    _check("threads", threads, threads is None or threads >= 1, "a positive number")
-    _check("commit", commit, commit is None or commit >= 1, "a positive number of rounds")
-    _check("store", store, store in ("memory", "disk"), "'memory' or 'disk'")
-    _check("store", store, store == "memory" or out is not None, "'memory' unless there is a folder `out`")
-    _check("commit", commit, store == "memory" or commit in (None, 1), "1 (or nothing) with store='disk'")
-    _check("nonfinite", nonfinite, nonfinite in ("drop", "keep"), "'drop' or 'keep'")
-    plan = Plan(
-        rounds=_check("rounds", rounds, rounds >= 1, "a positive number"),
-        cohort=cohort_size(cohort, len(data)),
-        seed=seed,
-        sampling=_check("sampling", sampling, sampling in ("uniform", "size"), "'uniform' or 'size'"),
-        trainers=_check("trainers", trainers, trainers in ("cohort", "everyone"), "'cohort' or 'everyone'"),
-        own_start=own_start,
-        stragglers=_check("stragglers", stragglers, 0 <= stragglers <= 1, "a share from 0 to 1"),
-        drop_last=drop_last,
-        keep_nonfinite=nonfinite == "keep",
-        chunk=_check("chunk", chunk, chunk is None or chunk >= 1, "a positive number"),
-        evaluation=Evaluation(every=evaluate) if isinstance(evaluate, int) else evaluate,
-        aggregator=aggregator or Mean(),
-        codec=codec or Native(),
-        downlink=downlink or Native(),
-        attacks=tuple(attacks),
-        malicious=malicious_clients(_listed(malicious), len(data), seed),
-        lost=_check("lost", lost, 0 <= lost <= 1, "a share from 0 to 1"),
-        secret=secret,
+    given = dict(locals())  # the arguments, as they are declared in descant.experiment.declaration
+    for name in ("task", "data", "method"):
+        del given[name]
+    _refuse_others(task, data)
+    learns: Method = Part("methods").check("method", method)
+    call = Call.of(given)
+    if call.store == "disk" and call.out is None:
+        raise refusal("store", call.store, "'memory' unless there is a folder `out`")
+    plan = plan_of(call, data)
+    out = call.out
+    journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, call.overwrite))
+    with using_threads(call.threads), journal or nullcontext():
+        return _carry_out(task, data, learns, call, plan, journal)
+
+
+def plan_of(settings: Settings, data: FederatedData) -> Plan:
+    """What the engine needs to know of the settings."""
+    return Plan(
+        rounds=settings.rounds,
+        cohort=cohort_size(settings.cohort, len(data)),
+        seed=settings.seed,
+        sampling=settings.sampling,
+        trainers=settings.trainers,
+        own_start=settings.own_start,
+        stragglers=settings.stragglers,
+        drop_last=settings.drop_last,
+        keep_nonfinite=settings.nonfinite == "keep",
+        chunk=settings.chunk,
+        evaluation=settings.evaluate,
+        aggregator=settings.aggregator,
+        codec=settings.codec,
+        downlink=settings.downlink,
+        attacks=settings.attacks,
+        malicious=malicious_clients(settings.malicious, len(data), settings.seed),
+        lost=settings.lost,
+        secret=settings.secret,
     )
-    journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, overwrite))
-    with using_threads(threads), journal or nullcontext():
-        return _carry_out(task, data, method, plan, mode, device, store, commit, label, journal, progress)
+
+
+def _refuse_others(task: Any, data: Any) -> None:
+    """Refuse what is no task and no data, and say how to make one."""
+    if isinstance(task, nn.Module):
+        name = type(task).__name__
+        raise SettingError(f"task = {name}(...): it is a module; make a task of it, as in descant.Task(module)")
+    if not isinstance(task, Task):
+        raise SettingError(f"task = {task!r}: it must be a task: descant.Task(module)")
+    if not isinstance(data, FederatedData):
+        raise SettingError(
+            f"data is a {type(data).__name__}: it must be a descant.FederatedData, "
+            "such as descant.FederatedData.from_arrays(...) or descant.datasets.digits()"
+        )
 
 
 def _carry_out(
-    task: Task,
-    data: FederatedData,
-    method: Method,
-    plan: Plan,
-    mode: Mode,
-    device: str,
-    store: str,
-    commit: int | None,
-    label: str | None,
-    journal: Journal | None,
-    progress: Callable[[Record], None] | None,
+    task: Task, data: FederatedData, method: Method, call: Call, plan: Plan, journal: Journal | None
 ) -> Run:
     """Run what was planned, from the beginning or from where the journal left it."""
     prints = _fingerprints(task, data) if journal is not None else {}
-    data = data.to(dtype=task.dtype, device=device)
+    data = data.to(dtype=task.dtype, device=call.device)
     trainers = plan.cohort if plan.trainers == "cohort" else len(data)
     asked = min(plan.chunk, trainers) if plan.chunk else None
-    execution, at_once, why = prepare(task, data, method, mode, rounds=plan.rounds, trainers=trainers, chunk=asked)
-    config = _config(task, data, method, plan) | {
-        "execution": {
-            "mode": execution.mode,
-            "why": why,
-            "device": device,
-            "threads": torch.get_num_threads(),
-            "clients_at_once": at_once,
-            "channels_last": getattr(execution, "channels_last", False),
-        },
-        "store": store,
-        "commit": commit,
-        "label": label or method.name,
+    execution, at_once, why = prepare(
+        task, data, method, call.mode, rounds=plan.rounds, trainers=trainers, chunk=asked
+    )
+    carried_out = {
+        "mode": execution.mode,
+        "why": why,
+        "device": call.device,
+        "threads": torch.get_num_threads(),
+        "clients_at_once": at_once,
+        "channels_last": getattr(execution, "channels_last", False),
+        "fallbacks": list(execution.notes),
     }
+    config = _config(task, data, method, call, plan, carried_out, prints)
     if journal is not None:
         config = journal.begin(config, prints)
-    if config["execution"]["channels_last"]:  # what was measured to be fastest when the run began
-        execution = Loop(task, channels_last=True, workers=torch.get_num_threads())
-    config["execution"]["fallbacks"] = execution.notes  # filled as the run goes on
+    execution = _as_begun(execution, config["execution"], journal)
     history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data, plan.malicious.tolist()))
-    folder = journal.clients if journal is not None and store == "disk" else None
+    folder = journal.clients if journal is not None and call.store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder)
     if journal is not None:
         journal.restore(simulation, history)
@@ -173,9 +195,10 @@ def _carry_out(
         for record in simulation.run() if history.collapse is None else ():
             history.add(record)
             if journal is not None:
+                keep_notes(journal.folder, execution.notes)
                 journal.add(record, simulation)
-            if progress is not None:
-                progress(record)
+            if call.progress is not None:
+                call.progress(record)
     run = Run(config, history, simulation)
     if journal is not None:
         run.save(journal.folder)
@@ -183,14 +206,13 @@ def _carry_out(
     return run
 
 
-def _listed(malicious: int | float | Sequence[int]) -> int | float | tuple[int, ...]:
-    return malicious if isinstance(malicious, int | float) else tuple(malicious)
-
-
-def _check(name: str, value: Any, allowed: bool, what: str) -> Any:
-    if not allowed:
-        raise SettingError(f"{name} = {value!r}: it must be {what}")
-    return value
+def _as_begun(execution: Execution, begun: dict[str, Any], journal: Journal | None) -> Execution:
+    """The execution that the run was begun with, and with all that was noted on the way since."""
+    noted = [*begun["fallbacks"], *(kept_notes(journal.folder) if journal is not None else []), *execution.notes]
+    if begun["channels_last"]:  # what was measured to be fastest when the run began
+        execution = Loop(execution.task, channels_last=True, workers=torch.get_num_threads())
+    execution.notes = begun["fallbacks"] = list(dict.fromkeys(noted))  # one list, filled as the run goes on
+    return execution
 
 
 def _fingerprints(task: Task, data: FederatedData) -> dict[str, str]:
@@ -198,40 +220,38 @@ def _fingerprints(task: Task, data: FederatedData) -> dict[str, str]:
     return {"model": model, "data": data.fingerprint}
 
 
-def _config(task: Task, data: FederatedData, method: Method, plan: Plan) -> dict[str, Any]:
-    """Everything that the run followed from."""
-    evaluation = plan.evaluation
+def _config(
+    task: Task,
+    data: FederatedData,
+    method: Method,
+    call: Call,
+    plan: Plan,
+    carried_out: dict[str, Any],
+    prints: dict[str, str],
+) -> dict[str, Any]:
+    """Everything that the run followed from, and how it was carried out."""
+    about = {
+        "name": data.name,
+        "clients": len(data),
+        "classes": data.classes,
+        "settings": dict(data.settings),
+    }
+    if "data" in prints:
+        about["fingerprint"] = prints["data"]
+    how = {name: value for name, value in call.plain("how").items() if name not in carried_out}
     return {
-        "data": {
-            "name": data.name,
-            "clients": len(data),
-            "classes": data.classes,
-            "settings": dict(data.settings),
-        },
+        "data": about,
         "task": task.describe(),
         "method": describe(method),
-        "rounds": plan.rounds,
+        **call.plain("result"),
         "cohort": plan.cohort,
-        "seed": plan.seed,
-        "sampling": plan.sampling,
-        "trainers": plan.trainers,
-        "own_start": plan.own_start,
-        "stragglers": plan.stragglers,
-        "drop_last": plan.drop_last,
-        "nonfinite": "keep" if plan.keep_nonfinite else "drop",
-        "evaluation": {"every": evaluation.every, "parts": evaluation.parts, "models": evaluation.models},
-        "aggregator": describe(plan.aggregator),
-        "codec": describe(plan.codec),
-        "downlink": describe(plan.downlink),
-        "attacks": [describe(attack) for attack in plan.attacks],
-        "malicious": plan.malicious.tolist(),
-        "lost": plan.lost,
-        "secret": plan.secret,
-        "chunk": plan.chunk,
+        **how,
+        "label": call.label or method.name,
         "versions": {
             "descant": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
+        "execution": carried_out,
     }

@@ -10,6 +10,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.admm import ADMM
 from descant.methods.base import Gradient, LocalView, ServerView, Tree
+from descant.methods.schedules import ByRound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class FLAME(ADMM):
 
     lam: float = 1.0
     lr: float = 0.01
-    batch: int | None = 100
+    batch: int | ByRound | None = 100
     pull: Literal["local", "global"] = "local"
 
     def __post_init__(self) -> None:

@@ -1,0 +1,228 @@
+"""What a setting may be: each kind of value checks it, says what is allowed, and writes it as a file holds it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from descant.errors import SettingError, unknown
+
+
+def refusal(name: str, value: object, what: str) -> SettingError:
+    """The error for a value that is not allowed; `what` is."""
+    return SettingError(f"{name} = {value!r}: it must be {what}")
+
+
+class Allowed(ABC):
+    """The values of a setting."""
+
+    @property
+    @abstractmethod
+    def what(self) -> str:
+        """What is allowed, in words that follow 'it must be'."""
+
+    @abstractmethod
+    def check(self, name: str, value: Any) -> Any:
+        """The value as a run uses it; one that is not allowed is refused by the setting's `name`."""
+
+    def plain(self, value: Any) -> Any:
+        """A checked value as a file holds it."""
+        return value
+
+    def brief(self, value: Any) -> Any:
+        """A checked value without what it says by default: what means the same is the same."""
+        return self.plain(value)
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and isfinite(value)
+
+
+@dataclass(frozen=True)
+class Whole(Allowed):
+    """A whole number from `least` on; with `optional`, nothing too."""
+
+    least: int
+    most: int | None = None
+    optional: bool = False
+
+    @property
+    def what(self) -> str:
+        span = f"{self.least} or more" if self.most is None else f"from {self.least} to {self.most}"
+        return f"a whole number, {span}" + (", or nothing" if self.optional else "")
+
+    def check(self, name: str, value: Any) -> int | None:
+        if value is None and self.optional:
+            return None
+        if not is_whole(value) or value < self.least or (self.most is not None and value > self.most):
+            raise refusal(name, value, self.what)
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Share(Allowed):
+    """A number from 0 to 1."""
+
+    @property
+    def what(self) -> str:
+        return "a share from 0 to 1"
+
+    def check(self, name: str, value: Any) -> float:
+        if not _number(value) or not 0 <= value <= 1:
+            raise refusal(name, value, self.what)
+        return float(value)
+
+
+@dataclass(frozen=True)
+class HowMany(Allowed):
+    """So many clients, or a fraction of them; with `listed`, or which ones. How many there are is known later."""
+
+    least: int
+    listed: bool = False
+    optional: bool = False
+
+    @property
+    def what(self) -> str:
+        said = f"a whole number of clients, {self.least} or more, a fraction "
+        said += "above 0 and at most 1.0" if self.least else "from 0.0 to 1.0"
+        said += ", a list of different clients' numbers" if self.listed else ""
+        return said + (", or nothing for everyone" if self.optional else "")
+
+    def check(self, name: str, value: Any) -> int | float | tuple[int, ...] | None:
+        if value is None and self.optional:
+            return None
+        if is_whole(value) and value >= self.least:
+            return int(value)
+        if not is_whole(value) and _number(value) and 0 <= value <= 1 and (value > 0 or not self.least):
+            return float(value)
+        if self.listed and isinstance(value, Sequence) and not isinstance(value, str):
+            each = [v for v in value if is_whole(v) and v >= 0]
+            if len(set(each)) == len(value):
+                return tuple(int(v) for v in each)
+        raise refusal(name, value, self.what)
+
+    def plain(self, value: Any) -> Any:
+        return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class OneOf(Allowed):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        *most, last = (f"'{word}'" for word in self.words)
+        return f"{', '.join(most)} or {last}"
+
+    def check(self, name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in self.words:
+            raise refusal(name, value, self.what)
+        return value
+
+
+@dataclass(frozen=True)
+class Name(Allowed):
+    """A name from a list that may grow long: one that is not there gets the nearest that is."""
+
+    kind: str
+    known: Iterable[str]
+
+    @property
+    def what(self) -> str:
+        return f"one of {', '.join(self.known)}"
+
+    def check(self, name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise refusal(name, value, self.what)
+        if value not in self.known:
+            raise SettingError(f"{name}: {unknown(self.kind, value, self.known)}")
+        return value
+
+
+@dataclass(frozen=True)
+class Flag(Allowed):
+    """Yes or no."""
+
+    @property
+    def what(self) -> str:
+        return "true or false"
+
+    def check(self, name: str, value: Any) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise refusal(name, value, self.what)
+        return bool(value)
+
+
+@dataclass(frozen=True)
+class Text(Allowed):
+    """Words of one's own, or nothing."""
+
+    @property
+    def what(self) -> str:
+        return "text, or nothing"
+
+    def check(self, name: str, value: Any) -> str | None:
+        if value is not None and not (isinstance(value, str) and value.strip()):
+            raise refusal(name, value, self.what)
+        return value
+
+
+@dataclass(frozen=True)
+class Device(Allowed):
+    """A device that torch knows; whether it is there shows when the run begins."""
+
+    @property
+    def what(self) -> str:
+        return "a device of torch, such as 'cpu', 'cuda' or 'cuda:1'"
+
+    def check(self, name: str, value: Any) -> str:
+        try:
+            if isinstance(value, str | torch.device):
+                return str(torch.device(value))
+        except RuntimeError:
+            pass
+        raise refusal(name, value, self.what)
+
+
+@dataclass(frozen=True)
+class Instance(Allowed):
+    """An object of Python that no file holds."""
+
+    kinds: tuple[type, ...]
+    said: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.said}, or nothing"
+
+    def check(self, name: str, value: Any) -> Any:
+        if value is not None and not isinstance(value, self.kinds):
+            raise refusal(name, value, self.what)
+        return value
+
+
+@dataclass(frozen=True)
+class Function(Allowed):
+    """A function, or nothing."""
+
+    @property
+    def what(self) -> str:
+        return "a function, or nothing"
+
+    def check(self, name: str, value: Any) -> Any:
+        if value is not None and not callable(value):
+            raise refusal(name, value, self.what)
+        return value

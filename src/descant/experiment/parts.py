@@ -1,0 +1,107 @@
+"""Settings that are parts of their own: objects of the catalogue, specs of them, and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from descant.catalog import BASES, brief, brief_spec, build, check_spec, describe, fill
+from descant.engine import Evaluation
+from descant.errors import SettingError
+from descant.experiment.allowed import Allowed, Whole, is_whole, refusal
+
+
+@dataclass(frozen=True)
+class Part(Allowed):
+    """An object of the catalogue: the object itself, its name, or a spec with a name and fields."""
+
+    kind: str
+
+    @property
+    def what(self) -> str:
+        base = BASES[self.kind].__name__
+        article = "an" if base[0] in "AEIOU" else "a"
+        return f"{article} {base} (an object of descant.{self.kind}), its name, or a mapping with a name and fields"
+
+    def check(self, name: str, value: Any) -> Any:
+        if isinstance(value, BASES[self.kind]):
+            return value
+        if isinstance(value, type):
+            remedy = f"make an object of it, as in {value.__name__}()"
+            raise SettingError(f"{name} = {value.__name__}: it is a class; {remedy}")
+        if not isinstance(value, str | Mapping):
+            raise refusal(name, value, self.what)
+        return build(self.kind, value, path=name)
+
+    def plain(self, value: Any) -> dict[str, Any]:
+        return describe(value)
+
+    def brief(self, value: Any) -> dict[str, Any]:
+        return brief(value)
+
+
+@dataclass(frozen=True)
+class Parts(Allowed):
+    """Any number of objects of the catalogue; one may stand alone."""
+
+    kind: str
+
+    @property
+    def what(self) -> str:
+        return f"a list, each of them {Part(self.kind).what}"
+
+    def check(self, name: str, value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            return (Part(self.kind).check(name, value),)
+        return tuple(Part(self.kind).check(f"{name}[{i}]", one) for i, one in enumerate(value))
+
+    def plain(self, value: Any) -> list[dict[str, Any]]:
+        return [describe(one) for one in value]
+
+    def brief(self, value: Any) -> list[dict[str, Any]]:
+        return [brief(one) for one in value]
+
+
+@dataclass(frozen=True)
+class Spec(Allowed):
+    """What is only named until a run is made of it: data and models. `leading` arguments come from elsewhere."""
+
+    kind: str
+    leading: int = 0
+
+    @property
+    def what(self) -> str:
+        return "a name, or a mapping with a name and fields"
+
+    def check(self, name: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, str | Mapping):
+            raise refusal(name, value, self.what)
+        spec = {"name": value} if isinstance(value, str) else dict(value)
+        check_spec(self.kind, spec, path=name, leading=self.leading)
+        return spec
+
+    def brief(self, value: Any) -> dict[str, Any]:
+        return brief_spec(self.kind, value, leading=self.leading)
+
+
+@dataclass(frozen=True)
+class When(Allowed):
+    """An `Evaluation`: the object, its fields, or only how often."""
+
+    @property
+    def what(self) -> str:
+        return "a whole number of rounds, 1 or more, or an Evaluation (in a file: every, parts, models)"
+
+    def check(self, name: str, value: Any) -> Evaluation:
+        if isinstance(value, Mapping):
+            value = fill(Evaluation, value, path=name)
+        if isinstance(value, Evaluation):
+            Whole(1).check(f"{name}.every", value.every)
+            return value
+        if not is_whole(value) or value < 1:
+            raise refusal(name, value, self.what)
+        return Evaluation(every=int(value))
+
+    def plain(self, value: Any) -> dict[str, Any]:
+        return {"every": value.every, "parts": list(value.parts), "models": list(value.models)}

@@ -1,0 +1,41 @@
+"""What there is of every kind, for people and programs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from descant.catalog import CATALOG, NESTED, default_of, describe, parameters_of
+
+
+def entries(kind: str) -> list[dict[str, Any]]:
+    """Everything of a kind: `name`, `summary`, `paper` and `fields`, for people and programs."""
+    return [_entry(name, make, skip=1 if kind == "models" else 0) for name, make in CATALOG[kind].items()]
+
+
+def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:
+    shown = [
+        {
+            "name": p.name,
+            "type": p.annotation
+            if isinstance(p.annotation, str)
+            else getattr(p.annotation, "__name__", str(p.annotation)),
+            "default": None if p.default is p.empty else _shown(default_of(make, p)),
+            "required": p.default is p.empty,
+        }
+        for p in parameters_of(make)[skip:]
+    ]
+    summary = (inspect.getdoc(make) or "").split("\n")[0]
+    return {"name": name, "summary": summary, "paper": getattr(make, "paper", None), "fields": shown}
+
+
+def _shown(default: Any) -> Any:
+    if isinstance(default, tuple(NESTED)):  # its name alone, where all its fields have their defaults
+        plain = all(getattr(default, p.name) == default_of(type(default), p) for p in parameters_of(type(default)))
+        return describe(default)["name"] if plain else describe(default)
+    if isinstance(default, bool | int | float | str | list | type(None)):
+        return default
+    if isinstance(default, tuple):
+        return list(default)
+    return str(default)

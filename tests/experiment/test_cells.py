@@ -1,0 +1,172 @@
+"""A cell of a grid is known by what its result follows from, and by nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from descant.engine import Record
+from descant.errors import SettingError
+from descant.experiment import Run
+from descant.experiment.allowed import Share
+from descant.experiment.declaration import setting
+from descant.experiment.grid import Cell, comparison
+from descant.experiment.settings import RunSettings
+
+VALUES: dict[str, Any] = {
+    "data": {"name": "synthetic", "clients": 6, "samples": 30},
+    "method": {"name": "ditto", "steps": 2},
+    "rounds": 2,
+}
+
+
+def key(**changes: Any) -> str:
+    return Cell(RunSettings.of(VALUES | changes)).key
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": "loop"},
+        {"device": "cuda"},
+        {"chunk": 3},
+        {"threads": 2},
+        {"store": "disk"},
+        {"commit": 5},
+        {"cohort": None, "sampling": "uniform", "evaluate": 1},
+        {"evaluate": {"every": 1, "parts": ["train", "valid", "test"]}},
+        {"aggregator": {"name": "mean"}},
+        {"codec": "native"},
+        {"model": {"name": "linear"}},
+        {"data": VALUES["data"] | {"alpha": 0, "seed": 0, "folder": None}},
+        {"method": {"name": "ditto", "steps": 2, "lam": 1, "solver": "fedavg"}},
+        {"method": {"name": "ditto", "steps": 2, "solver": {"name": "fedavg", "lr": 0.1, "batch": 64}}},
+    ],
+)
+def test_how_a_run_is_carried_out_and_what_is_so_by_default_rename_no_cell(changes: dict[str, Any]) -> None:
+    assert key(**changes) == key()
+
+
+OTHERS: list[dict[str, Any]] = [
+    {"rounds": 3},
+    {"seed": 1},
+    {"cohort": 2},
+    {"evaluate": 2},
+    {"aggregator": "geometric-median"},
+    {"aggregator": {"name": "geometric-median", "cap": 5}},
+    {"model": {"name": "mlp", "hidden": [5]}},
+    {"buffers": "local"},
+    {"loss": "hinge"},
+    {"data": VALUES["data"] | {"seed": 1}},
+    {"data": VALUES["data"] | {"seed": "run"}},
+    {"data": {"name": "digits"}},
+    {"data": {"name": "digits", "partition": {"name": "iid", "clients": 5}}},
+    {"method": {"name": "ditto", "steps": 3}},
+    {"method": {"name": "ditto", "steps": 2, "solver": {"name": "fedavg", "lr": 0.2}}},
+    {"method": {"name": "ditto", "steps": 2, "batch": {"name": "power", "scale": 8}}},
+    {"method": {"name": "ditto", "steps": 2, "batch": {"name": "power", "scale": 9}}},
+]
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+def test_what_the_result_follows_from_renames_the_cell(changes: dict[str, Any]) -> None:
+    every = [key(), *(key(**other) for other in OTHERS)]
+    assert every.count(key(**changes)) == 1
+
+
+def test_a_setting_that_is_added_with_a_default_renames_no_cell() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Later(RunSettings):
+        lost: float = setting("the share of messages that are lost.", "result", Share(), 0.0)
+
+    assert Cell(Later.of(VALUES)).key == key()
+    assert Cell(Later.of(VALUES | {"lost": 0.1})).key != key()
+
+
+def test_the_label_is_in_the_readable_part_alone() -> None:
+    one, other = key(), key(label="Mine, all mine")
+    assert one.startswith("ditto-seed0-") and other.startswith("mine-all-mine-seed0-")
+    assert one.rsplit("-", 1)[1] == other.rsplit("-", 1)[1]
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Callable[[int], dict[str, Any]]:
+    """Write a folder of clients, and return settings of a comparison on it."""
+
+    def write(seed: int) -> dict[str, Any]:
+        rng = np.random.default_rng(seed)
+        (tmp_path / "clients").mkdir(exist_ok=True)
+        for name in ("ann", "bob"):
+            inputs = rng.normal(size=(20, 3)).astype(np.float32)
+            np.savez(tmp_path / "clients" / f"{name}.npz", inputs=inputs, targets=np.arange(20) % 2)
+        data = {"name": "folder", "folder": str(tmp_path / "clients")}
+        return {"data": data, "methods": {"alone": {"name": "local", "steps": 1}}, "rounds": 1}
+
+    return write
+
+
+def run(values: dict[str, Any], folder: Path) -> tuple[Run, int]:
+    """The run of the only cell, and how many records were made anew."""
+    made: list[Record] = []
+    ((_, found),) = comparison(values, folder).run(lambda _, record: made.append(record))
+    return found, len(made)
+
+
+def test_a_finished_cell_whose_data_changed_is_run_anew(
+    tmp_path: Path, clients: Callable[[int], dict[str, Any]]
+) -> None:
+    first, made = run(clients(0), tmp_path / "grid")
+    assert made > 0 and run(clients(0) | {"mode": "loop"}, tmp_path / "grid")[1] == 0, (
+        "the same data, written again"
+    )
+    second, made = run(clients(1), tmp_path / "grid")
+    assert made > 0 and not first.clients.equals(second.clients)
+    assert first.config["data"]["fingerprint"] != second.config["data"]["fingerprint"]
+    again, made = run(clients(1), tmp_path / "grid")
+    assert made == 0 and again.clients.equals(second.clients)
+
+
+def test_files_that_nobody_touched_are_not_read_again(
+    tmp_path: Path, clients: Callable[[int], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = clients(0)
+    run(values, tmp_path / "grid")
+
+    def read(*_: Any) -> None:
+        raise AssertionError("the data were read")
+
+    monkeypatch.setattr(RunSettings, "federated_data", read)
+    assert run(values, tmp_path / "grid")[1] == 0
+    os.utime(tmp_path / "clients" / "ann.npz", ns=(1, 1))
+    with pytest.raises(AssertionError, match="were read"):
+        run(values, tmp_path / "grid")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": [1, 1]}, r"seeds = \[1, 1\]: 1 stands twice"),
+        ({"seeds": [0, -1]}, r"seeds\[1\] = -1: it must be a whole number"),
+        ({"seeds": ["a"]}, r"seeds\[0\] = 'a'"),
+        ({"seeds": True}, "seeds = True"),
+        ({"seeds": 0}, "seeds = 0"),
+        ({"methods": {"A b": "local", "a-b": "local"}}, "'A b' and 'a-b' are the same runs"),
+        ({"methods": {"a": {"name": "local", "lr": -1}}}, r"methods\.a\.lr = -1\.0"),
+        ({"methods": {"a": {"name": "local", "run": {"rounds": 0}}}}, r"methods\.a\.run\.rounds = 0"),
+        ({"methods": {"a": {"name": "local", "run": {"seed": 3}}}}, r"methods\.a\.run\.seed"),
+        ({"methods": {"a": 3}}, r"methods\.a = 3"),
+        ({"methods": [3]}, r"methods\.3 = 3"),
+    ],
+)
+def test_a_comparison_that_would_count_twice_or_mean_nothing_is_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    values = {name: value for name, value in VALUES.items() if name != "method"} | {"methods": ["local"]}
+    with pytest.raises(SettingError, match=message):
+        comparison(values | changes)
