@@ -34,12 +34,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(folder: Path) -> None:
-    """Remove the temporary files that a killed process left in a folder."""
-    for temporary in folder.glob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
-
-
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(plain(value), indent=2, allow_nan=False)
     write(path, lambda temporary: temporary.write_text(text + "\n"))

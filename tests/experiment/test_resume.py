@@ -205,7 +205,7 @@ def test_another_method_behind_the_same_name_is_refused(
 ) -> None:
     begin(data, tmp_path)
     monkeypatch.setattr(
-        import_module("descant.resume"),
+        import_module("descant.experiment.resume"),
         "build",
         lambda kind, spec: dc.methods.Local() if kind == "methods" else None,
     )

@@ -3,13 +3,13 @@
 DIR/start.json     what the run follows from: there from the first moment
 DIR/journal/       commits, and segments of records
 DIR/clients/       the clients' state, where it is memory-mapped; it stays
+DIR/.descant       says that descant made these; without it, what lies there is the user's and stays
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from shutil import rmtree
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -19,9 +19,19 @@ import torch
 from descant.engine import Collapse, Record, RoundRecord, Simulation
 from descant.errors import ResumeError, SettingError
 from descant.experiment.commits import Commits
+from descant.experiment.folder import (
+    CLIENTS,
+    JOURNAL,
+    mark,
+    refuse_foreign,
+    remove_journal,
+    remove_run,
+    sweep,
+    unmark,
+)
 from descant.experiment.history import History
 from descant.experiment.lock import Lock
-from descant.files import read_json, sweep, sync, write
+from descant.files import read_json, write
 from descant.version import __version__
 
 _FORMAT = 1
@@ -72,8 +82,8 @@ class Journal:
     ) -> None:
         nothing = self._begun and not list(self._work.glob("commit-*"))
         if nothing and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
-            self._remove()
-            rmtree(self.clients, ignore_errors=True)
+            remove_run(self.folder)
+            unmark(self.folder)
         self._lock.release()
 
     @property
@@ -86,11 +96,11 @@ class Journal:
     @property
     def clients(self) -> Path:
         """The folder of a memory-mapped run's clients."""
-        return self.folder / "clients"
+        return self.folder / CLIENTS
 
     @property
     def _work(self) -> Path:
-        return self.folder / "journal"
+        return self.folder / JOURNAL
 
     def begin(self, config: dict[str, Any], fingerprints: dict[str, str]) -> dict[str, Any]:
         """Note what a new run follows from, or check that a resumed one follows from it too; return its config."""
@@ -99,7 +109,9 @@ class Journal:
         self._every = config["commit"]
         start = {"format": _FORMAT, "config": config, "fingerprints": fingerprints}
         if self.started is None:
-            self._clear()
+            refuse_foreign(self.folder)
+            mark(self.folder)
+            remove_run(self.folder)
             self._begun = True
             self._work.mkdir()
             text = json.dumps(start, indent=2)  # with Infinity where it stands: it is read back by Python only
@@ -107,7 +119,6 @@ class Journal:
             return config
         self._compare(json.loads(json.dumps(start)))
         sweep(self.folder)
-        sweep(self._work)
         return self.before
 
     def restore(self, simulation: Simulation, history: History) -> None:
@@ -133,7 +144,7 @@ class Journal:
 
     def finish(self) -> None:
         """The run is saved: what was kept for going on with it can go."""
-        self._remove()
+        remove_journal(self.folder)
 
     def _due(self, simulation: Simulation) -> bool:
         if simulation.store.holds_back:
@@ -141,19 +152,6 @@ class Journal:
         if self._every is not None:
             return simulation.round % self._every == 0
         return monotonic() - self._committed > max(_PAUSE, _SHARE * self._took)
-
-    def _clear(self) -> None:
-        """Remove the run that lay here: first what makes it look like one."""
-        (self.folder / "run.json").unlink(missing_ok=True)
-        sync(self.folder)
-        self._remove()
-        rmtree(self.clients, ignore_errors=True)
-        sweep(self.folder)
-
-    def _remove(self) -> None:
-        (self.folder / "start.json").unlink(missing_ok=True)
-        sync(self.folder)
-        rmtree(self._work, ignore_errors=True)
 
     def _compare(self, start: dict[str, Any]) -> None:
         assert self.started is not None
@@ -175,6 +173,7 @@ _THINGS = {"data": "other data", "model": "another model (its parameters or buff
 def claim(out: str | Path, overwrite: bool) -> Path:
     """The folder for a run, made before the work begins, so that a bad path costs nothing."""
     folder = Path(out)
+    refuse_foreign(folder)
     if finished(folder) and not overwrite:
         raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
     if unfinished(folder) and not overwrite:
