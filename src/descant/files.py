@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -23,6 +24,21 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)  # the rename itself must survive a power cut
+
+
+def write_at(descriptor: int, offset: int, raw: memoryview, path: Path) -> None:
+    """Write all of `raw` at a place in a file, or raise an error that names it.
+
+    A call of the system may write a part only: on a full disk, and never more than 2 GiB.
+    """
+    try:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        while len(raw):
+            if (written := os.write(descriptor, raw)) <= 0:
+                raise OSError(errno.EIO, "the system writes no more of it")
+            raw = raw[written:]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync(path: Path) -> None:

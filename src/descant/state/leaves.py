@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from descant.files import map_tensor, name_of, read_json, sync, write_json
+from descant.files import map_tensor, name_of, read_json, sync, write_at, write_json
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape of one client's row, and its type
 _FORMAT = 1
@@ -58,8 +58,7 @@ class Leaves:
         starts = [0, *breaks.tolist(), len(who)]
         with open(self._files[name], "rb+", buffering=0) as file:
             for start, stop in pairwise(starts):
-                file.seek(int(who[start]) * size)
-                file.write(raw[start * size : stop * size])
+                write_at(file.fileno(), int(who[start]) * size, raw[start * size : stop * size], self._files[name])
 
     def flush(self) -> None:
         """Wait until everything that was written is on the disk."""
