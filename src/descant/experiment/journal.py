@@ -44,13 +44,24 @@ class Journal:
     `settings` are those of a settings file, from which the run can be built again.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any] | None = None) -> None:
-        self.folder, self.settings = folder, settings
+    def __init__(self, folder: Path, settings: dict[str, Any] | None = None, *, overwrite: bool = False) -> None:
+        self.folder, self.settings, self._overwrite = folder, settings, overwrite
         self.started: dict[str, Any] | None = None  # what start.json said, for a run that goes on
         self._begun = False  # whether a new run has taken the place of what lay here
         self._every: int | None = None
         self._records: list[Record] = []
         self._committed, self._took = monotonic(), 0.0
+
+    @classmethod
+    def claim(cls, out: str | Path, overwrite: bool, settings: dict[str, Any] | None = None) -> Self:
+        """The journal of a new run, its folder made before the work begins, so that a bad path costs nothing."""
+        folder = Path(out)
+        _refuse_taken(folder, overwrite)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingError(f"out = '{folder}' cannot be made: {error}") from error
+        return cls(folder, settings, overwrite=overwrite)
 
     @classmethod
     def reopen(cls, folder: Path) -> Self:
@@ -75,6 +86,11 @@ class Journal:
 
     def __enter__(self) -> Self:
         self._lock = Lock(self.folder)
+        try:
+            self._look_again()
+        except BaseException:
+            self._lock.release()
+            raise
         return self
 
     def __exit__(
@@ -109,7 +125,6 @@ class Journal:
         self._every = config["commit"]
         start = {"format": _FORMAT, "config": config, "fingerprints": fingerprints}
         if self.started is None:
-            refuse_foreign(self.folder)
             mark(self.folder)
             remove_run(self.folder)
             self._begun = True
@@ -146,6 +161,15 @@ class Journal:
         """The run is saved: what was kept for going on with it can go."""
         remove_journal(self.folder)
 
+    def _look_again(self) -> None:
+        """Another process may have run here between the first look at the folder and the lock."""
+        if self.started is None:
+            _refuse_taken(self.folder, self._overwrite)
+        elif type(self).reopen(self.folder).started != self.started:
+            raise ResumeError(
+                f"another process has begun another run in {self.folder}: look at it, and resume again"
+            )
+
     def _due(self, simulation: Simulation) -> bool:
         if simulation.store.holds_back:
             return True
@@ -170,9 +194,8 @@ class Journal:
 _THINGS = {"data": "other data", "model": "another model (its parameters or buffers differ)"}
 
 
-def claim(out: str | Path, overwrite: bool) -> Path:
-    """The folder for a run, made before the work begins, so that a bad path costs nothing."""
-    folder = Path(out)
+def _refuse_taken(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds something already."""
     refuse_foreign(folder)
     if finished(folder) and not overwrite:
         raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
@@ -181,11 +204,6 @@ def claim(out: str | Path, overwrite: bool) -> Path:
             f"out = '{folder}' holds an unfinished run: go on with it (descant resume {folder}), "
             "or begin anew with overwrite (--overwrite)"
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(f"out = '{folder}' cannot be made: {error}") from error
-    return folder
 
 
 def finished(folder: Path) -> bool:

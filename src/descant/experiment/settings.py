@@ -18,7 +18,7 @@ from descant.draws import seed_of
 from descant.engine import Evaluation, Record
 from descant.errors import SettingError, unknown
 from descant.execution import Mode
-from descant.experiment.journal import Journal, claim
+from descant.experiment.journal import Journal
 from descant.experiment.run import Run
 from descant.experiment.simulate import simulate
 from descant.task import LOSSES, Task
@@ -118,7 +118,7 @@ class RunSettings(BaseModel):
     ) -> Run:
         """Run it, and leave it in the folder `out`."""
         settings = self.model_dump(mode="json")
-        journal = Journal(claim(out, overwrite), settings) if out is not None else None
+        journal = Journal.claim(out, overwrite, settings) if out is not None else None
         data = self.federated_data()
         kept = ("rounds", "cohort", "seed", "sampling", "trainers", "own_start", "stragglers", "drop_last")
         how = ("nonfinite", "mode", "chunk", "device", "threads", "store", "commit", "label")

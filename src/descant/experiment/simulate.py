@@ -21,7 +21,7 @@ from descant.errors import SettingError
 from descant.execution import Loop, Mode
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
-from descant.experiment.journal import Journal, claim
+from descant.experiment.journal import Journal
 from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.task import Task
@@ -110,7 +110,7 @@ def simulate(
         aggregator=aggregator or Mean(),
         codec=Native(),
     )
-    journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, overwrite))
+    journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, overwrite)
     with using_threads(threads), journal or nullcontext():
         return _carry_out(task, data, method, plan, mode, device, store, commit, label, journal, progress)
 
