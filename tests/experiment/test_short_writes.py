@@ -23,14 +23,14 @@ def leaves(tmp_path: Path) -> Leaves:
 
 def short(monkeypatch: pytest.MonkeyPatch, most: int, then: Callable[[int], int] | None = None) -> None:
     """Let the system write so many bytes a call; `then` answers from the third call on."""
-    whole, calls = os.write, 0
+    whole, calls = os.pwrite, 0
 
-    def write(descriptor: int, raw: memoryview) -> int:
+    def write(descriptor: int, raw: memoryview, offset: int) -> int:
         nonlocal calls
         calls += 1
-        return then(calls) if then is not None and calls > 2 else whole(descriptor, raw[:most])
+        return then(calls) if then is not None and calls > 2 else whole(descriptor, raw[:most], offset)
 
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "pwrite", write)
 
 
 @pytest.mark.parametrize("most", [1, 7, 1024, 1201])

@@ -16,12 +16,20 @@ from descant.files import sync, write
 
 MARKER = ".descant"
 JOURNAL, CLIENTS = "journal", "clients"
-_RUN, _START = "run.json", "start.json"
+STORES = (CLIENTS, "held")  # what lies on disk by rows: of the clients, and of the server for each client
+RUN, START, MODEL = "run.json", "start.json", "start.safetensors"
 _TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet")
-_FILES = (_RUN, _START, *_TABLES, "state.safetensors", "summary.json")  # in the order in which they are removed
+_FILES = (
+    RUN,
+    START,
+    *_TABLES,
+    "state.safetensors",
+    MODEL,
+    "summary.json",
+)  # in the order in which they are removed
 _FOLDERS = {
     JOURNAL: re.compile(r"(commit|segment)-\d{8}\.safetensors"),
-    CLIENTS: re.compile(r"leaves\.json|leaf\d+\.bin"),
+    **dict.fromkeys(STORES, re.compile(r"leaves\.json|leaf\d+\.bin|sums\.bin")),
 }
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
 _LARGEST = 2**24  # bytes of a JSON file that is worth a look
@@ -47,7 +55,7 @@ def remove_run(folder: Path) -> None:
     """Remove a run, file by file: first what makes it look like one. The marker stays, and what is not ours."""
     for name in _FILES:
         (folder / name).unlink(missing_ok=True)
-        if name in (_RUN, _START):
+        if name in (RUN, START):
             sync(folder)
     for name in _FOLDERS:
         remove_folder(folder / name)
@@ -56,7 +64,7 @@ def remove_run(folder: Path) -> None:
 
 def remove_journal(folder: Path) -> None:
     """Remove what is there only to go on with a run."""
-    (folder / _START).unlink(missing_ok=True)
+    (folder / START).unlink(missing_ok=True)
     sync(folder)
     remove_folder(folder / JOURNAL)
 
@@ -68,8 +76,10 @@ def remove_folder(path: Path) -> None:
     for entry in _entries(path):
         if _inside(path.name, entry):
             os.unlink(entry)
+    sync(path)  # nothing of it may come back after a power cut, beside what is begun next
     if not any(path.iterdir()):
         path.rmdir()
+        sync(path.parent)
 
 
 def unmark(folder: Path) -> None:
@@ -117,7 +127,7 @@ def _inside(folder: str, entry: os.DirEntry[str]) -> bool:
 
 def _marked(folder: Path) -> bool:
     """Whether descant made a run here: its marker says so, or a run that was copied without it."""
-    return (folder / MARKER).is_file() or any(_of_a_run(folder / name) for name in (_RUN, _START))
+    return (folder / MARKER).is_file() or any(_of_a_run(folder / name) for name in (RUN, START))
 
 
 def _of_a_run(path: Path) -> bool:

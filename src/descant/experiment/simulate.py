@@ -21,8 +21,8 @@ from descant.errors import SettingError
 from descant.execution import Loop, Mode
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
+from descant.experiment.identity import fingerprints
 from descant.experiment.journal import Journal
-from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.task import Task
 from descant.threads import using_threads
@@ -129,7 +129,8 @@ def _carry_out(
     progress: Callable[[Record], None] | None,
 ) -> Run:
     """Run what was planned, from the beginning or from where the journal left it."""
-    prints = _fingerprints(task, data) if journal is not None else {}
+    prints = fingerprints(task, data, method, plan.aggregator) if journal is not None else {}
+    task = task if journal is None else journal.start(task)
     data = data.to(dtype=task.dtype, device=device)
     trainers = plan.cohort if plan.trainers == "cohort" else len(data)
     asked = min(plan.chunk, trainers) if plan.chunk else None
@@ -175,11 +176,6 @@ def _check(name: str, value: Any, allowed: bool, what: str) -> Any:
     if not allowed:
         raise SettingError(f"{name} = {value!r}: it must be {what}")
     return value
-
-
-def _fingerprints(task: Task, data: FederatedData) -> dict[str, str]:
-    model = fingerprint([*task.model.named_parameters(), *task.model.named_buffers()])
-    return {"model": model, "data": data.fingerprint}
 
 
 def _config(task: Task, data: FederatedData, method: Method, plan: Plan) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class ClientStore:
         fresh = ~self.touched[at]
         if fresh.all():
             return {n: leaf.clone(memory_format=torch.contiguous_format) for n, leaf in self._first(who).items()}
-        rows = {name: leaf[at].to(who.device) for name, leaf in self._rows.items()}
+        rows = {name: self._read(name, at).to(who.device) for name in self.spec}
         if fresh.any():
             fresh = fresh.to(who.device)
             for name, first in self._first(who[fresh]).items():
@@ -57,6 +57,9 @@ class ClientStore:
             self._rows[name][at] = rows[name].to(at.device, dtype)
         self.touched[at] = True  # after the rows: who is marked has them
 
+    def _read(self, name: str, at: Tensor) -> Tensor:
+        return self._rows[name][at]
+
     def changed(self) -> tuple[Tensor, Tree]:
         """What a commit must hold: the clients and their rows that lie nowhere else."""
         who = self.touched.nonzero().squeeze(1)
@@ -65,8 +68,8 @@ class ClientStore:
     def settle(self) -> None:
         """What changed is durable now."""
 
-    def flush(self) -> None:
-        """Make what was settled durable in the store itself."""
+    def flush(self, round: int) -> None:
+        """Make what was settled up to a round durable in the store itself."""
 
     @property
     def leaves(self) -> Tree:
@@ -79,7 +82,7 @@ class ClientStore:
 
 
 class MappedStore(ClientStore):
-    """The same in memory-mapped files, which may be larger than memory.
+    """The same in files, which may be larger than memory.
 
     What is scattered is held back until `settle`: the files change only after a commit that could repeat the
     change, so that a process killed at any moment leaves nothing half-done. `also` are leaves of somebody else's.
@@ -93,7 +96,6 @@ class MappedStore(ClientStore):
         spec = {f"clients.{name}": leaf for name, leaf in self.spec.items()}
         self.files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)} | dict(also or {}))
         self.touched = self.files["touched"]
-        self._rows = {name: self.files[f"clients.{name}"] for name in self.spec}
         self._held: list[tuple[Tensor, Tree]] = []
 
     def scatter(self, who: Tensor, rows: Tree) -> None:
@@ -115,6 +117,10 @@ class MappedStore(ClientStore):
         for name in self.spec:
             self.files.write(f"clients.{name}", who, rows[name])
         self.files.write("touched", who, torch.ones(len(who), dtype=torch.bool))
+        self.touched[who] = True
 
-    def flush(self) -> None:
-        self.files.flush()
+    def _read(self, name: str, at: Tensor) -> Tensor:
+        return self.files.read(f"clients.{name}", at)
+
+    def flush(self, round: int) -> None:
+        self.files.flush(round)
