@@ -14,6 +14,10 @@ class ResumeError(SettingError):
     """A run that cannot be gone on with, or not with what was handed in."""
 
 
+class DamagedError(ValueError):
+    """A file of a run that is not what was written: damaged, missing, changed by hand, or of another run."""
+
+
 class TaskError(ValueError):
     """A model, loss or metric that cannot be trained for many clients at once, or at all."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,68 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # what a link of the same name points to is never written
+
 
 def write(path: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write a temporary file beside `path`, make it durable, and put it in the place of `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with naming(path):
+        try:
+            fill(temporary)
+            sync(temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync(path.parent)  # the rename itself must survive a power cut
+
+
+def write_bytes(path: Path, pieces: Iterable[memoryview | bytes]) -> None:
+    """Write a whole file, piece after piece, under a temporary name until it is durable."""
+
+    def fill(temporary: Path) -> None:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
+        try:
+            at = 0
+            for piece in pieces:
+                write_at(descriptor, at, memoryview(piece), path)
+                at += len(piece)
+        finally:
+            os.close(descriptor)
+
+    write(path, fill)
+
+
+def write_at(descriptor: int, offset: int, raw: memoryview, path: Path) -> None:
+    """Write all of `raw` at a place in a file, or raise an error that names it.
+
+    A call of the system may write a part only: on a full disk, and never more than 2 GiB.
+    """
+    with naming(path):
+        while len(raw):
+            if (written := _put(descriptor, raw, offset)) <= 0:
+                raise OSError(errno.EIO, "the system writes no more of it")
+            raw, offset = raw[written:], offset + written
+
+
+def read_at(descriptor: int, offset: int, into: memoryview, path: Path) -> None:
+    """Fill `into` from a place in a file, or raise an error that names it."""
+    with naming(path):
+        while len(into):
+            if (got := _get(descriptor, into, offset)) <= 0:
+                raise OSError(errno.EIO, "it is shorter than what was written to it")
+            into, offset = into[got:], offset + got
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of the system name the file that it is about."""
     try:
-        fill(temporary)
-        sync(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(path.parent)  # the rename itself must survive a power cut
+        yield
+    except OSError as error:
+        if error.filename == str(path) or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync(path: Path) -> None:
@@ -34,10 +87,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(folder: Path) -> None:
-    """Remove the temporary files that a killed process left in a folder."""
-    for temporary in folder.glob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, so that they survive a power cut."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync(folder.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -85,3 +140,19 @@ def dtype_of(name: str) -> torch.dtype:
     if not isinstance(found, torch.dtype):
         raise ValueError(f"'{name}' is not a type of numbers that torch knows")
     return found
+
+
+def _put(descriptor: int, raw: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, raw, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.write(descriptor, raw)
+
+
+def _get(descriptor: int, into: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [into], offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    part = os.read(descriptor, len(into))
+    into[: len(part)] = part
+    return len(part)

@@ -88,7 +88,7 @@ def test_a_saved_run_is_read_back_as_it_was(task: dc.Task, data: dc.FederatedDat
     state = load_file(tmp_path / "run" / "state.safetensors")
     personal = torch.nn.utils.parameters_to_vector(run.personal(1).parameters())
     assert torch.equal(state["clients.v"][1], personal)
-    assert not list((tmp_path / "run").glob(".*")), "no temporary file is left"
+    assert not list((tmp_path / "run").glob(".*.tmp")), "no temporary file is left"
     with pytest.raises(LookupError, match=r"state\.safetensors"):
         loaded.personal(0)
 

@@ -40,13 +40,12 @@ class Simulation:
         plan: Plan,
         trained_at_once: int,
         folder: Path | None = None,
-        x0: Tensor | None = None,
     ) -> None:
         plan.check(method)
         self.execution, self.method, self.plan, self.task = execution, method, plan, execution.task
         device = data.train.inputs.device
         self.everyone = torch.arange(len(data), device=device)
-        self.x0 = (self.task.start() if x0 is None else x0).to(device)
+        self.x0 = self.task.start().to(device)
         self.round = 0
         self.secret = randbits(62) if plan.secret is None else plan.secret
         start = self.context(0)
@@ -119,10 +118,10 @@ class Simulation:
         if len(who := snapshot.rows["clients"][0]):
             self.ledger.restore(who, snapshot.spent)
 
-    def flush(self) -> None:
-        """Make everything that was settled durable."""
+    def flush(self, round: int) -> None:
+        """Make everything that was settled up to a round durable."""
         for store in self.stores.values():
-            store.flush()
+            store.flush(round)
 
     def personal(self, who: Tensor) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy now, and their running statistics [K, b]."""

@@ -1,75 +1,153 @@
 """Commits: one file a checkpoint, from which a run goes on.
 
 A commit holds the round, the server's state, the clients that changed with their rows and accounts, and how many
-segments of records count. It is written to a temporary name, made durable and renamed; only then may a mapped store
-change. So whatever moment a process is killed at, the commits that lie there make the store whole again, and
+segments of records count. It is written to a temporary name, made durable and renamed; only then may a store on
+disk change. So whatever moment a process is killed at, the commits that lie there make the store whole again, and
 repeating one that was carried out already changes nothing.
+
+A commit says which run it is of, which commit it follows, and, in one number a leaf, what the rows of all the other
+clients are. So nothing that is missing, stale or of another run is gone on from.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from safetensors.torch import save_file
+import torch
+from torch import Tensor
 
 from descant.engine import Record, Simulation, Snapshot
+from descant.errors import DamagedError
 from descant.experiment.segments import read_segment, write_segment
-from descant.files import write
+from descant.sealed import damaged, read_tensors, write_tensors
+from descant.state import Leaves
 from descant.trees import under, within
 
 
 class Commits:
-    """The commits of a run in a folder, and its segments of records."""
+    """The commits of a run in a folder, and its segments of records; `begun` tells the run from all others."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, begun: str) -> None:
+        self.folder, self.begun = folder, begun
         self._files = sorted(folder.glob("commit-*.safetensors"))
-        self._segments = 0
+        self._round, self._segments, self._history = 0, 0, ""
 
     def restore(self, simulation: Simulation) -> list[Record]:
         """Bring a simulation to where the last commit left it; return what had been reported until then."""
-        for file in self._files:  # in order: the store may lack any of them after a power cut
-            snapshot, self._segments = _read(file)
+        stores, self._round = _stores(simulation), 0
+        about: dict[str, Any] = {"segments": 0, "history": "", "others": {}}
+        changed: dict[str, Tensor] = {}
+        flushed = min((leaves.round for leaves in stores.values()), default=None)
+        needed = self._needed(flushed)
+        for file in needed:  # in order: the store may lack any of them after a power cut
+            snapshot, about = _read(file, self.begun)
+            if flushed is not None and about["base"] > max(flushed, self._round):
+                raise self._missing(about["base"])
             simulation.restore(snapshot)
-        counted = [self._segment(number) for number in range(self._segments)]
-        for file in set(self.folder.glob("segment-*.safetensors")) - set(counted):
-            file.unlink()  # written for a commit that never came to be
-        return [record for file in counted for record in read_segment(file)]
+            self._round, changed = snapshot.round, _changed(snapshot)
+        for name, leaves in stores.items():
+            leaves.check(changed.get(name, torch.empty(0, dtype=torch.int64)), about["others"].get(name, {}))
+        records = self._records(about)
+        self._forget(needed)
+        return records
 
     def write(self, simulation: Simulation, records: list[Record]) -> None:
         """Commit the last round, and what was reported since the commit before."""
-        write_segment(self._segment(self._segments), records)
-        self._segments += 1
+        checksum = write_segment(self._segment(self._segments), records)
+        self._segments, self._history = self._segments + 1, _rolled(self._history, checksum)
         snapshot = simulation.snapshot()
-        file = self.folder / f"commit-{snapshot.round:08d}.safetensors"
-        _write(file, snapshot, self._segments)
+        file = self._commit(snapshot.round)
+        stores, changed = _stores(simulation), _changed(snapshot)
+        others = {name: leaves.others(changed[name]) for name, leaves in stores.items()}
+        history = {"segments": self._segments, "history": self._history}
+        _write(file, snapshot, {"begun": self.begun, "base": self._round, "others": others} | history)
         simulation.settle(snapshot)
+        self._round = snapshot.round
         self._files.append(file)
         if len(self._files) > simulation.store.commits_kept:
-            simulation.flush()
-            for old in self._files[:-1]:
-                old.unlink()
-            self._files = [file]
+            simulation.flush(snapshot.round)
+            self._forget([file])
+
+    def _needed(self, flushed: int | None) -> list[Path]:
+        """The commits to repeat: the last, and with rows on disk all since these were made durable."""
+        if flushed is None or not self._files:
+            if flushed:
+                raise self._missing(flushed)
+            return self._files[-1:]
+        first = self._commit(flushed)
+        newer = [file for file in self._files if file.name > first.name]
+        if not newer and flushed and first not in self._files:
+            raise self._missing(flushed)
+        return newer or self._files[-1:]
+
+    def _records(self, about: dict[str, Any]) -> list[Record]:
+        """What the counted segments hold; those beyond were written for a commit that never came to be."""
+        records: list[Record] = []
+        self._history = ""
+        for number in range(about["segments"]):
+            read, checksum = read_segment(self._segment(number))
+            records += read
+            self._history = _rolled(self._history, checksum)
+        self._segments = about["segments"]
+        if self._history != about["history"]:
+            raise damaged(self.folder, "holds segments of records that its last commit does not know")
+        beyond = sorted(set(self.folder.glob("segment-*")) - {self._segment(n) for n in range(self._segments)})
+        if len(beyond) > 1:  # a commit follows every segment
+            raise damaged(self.folder, f"lacks the commit that counts {beyond[0].name}")
+        for file in beyond:
+            file.unlink()
+        return records
+
+    def _forget(self, keep: Sequence[Path]) -> None:
+        for file in self._files:
+            if file not in keep:
+                file.unlink()
+        self._files = list(keep)
+
+    def _missing(self, round: int) -> DamagedError:
+        return damaged(self._commit(round), "is missing, and the rows of the clients cannot be had without it")
+
+    def _commit(self, round: int) -> Path:
+        return self.folder / f"commit-{round:08d}.safetensors"
 
     def _segment(self, number: int) -> Path:
         return self.folder / f"segment-{number:08d}.safetensors"
 
 
-def _write(path: Path, snapshot: Snapshot, segments: int) -> None:
+def _stores(simulation: Simulation) -> dict[str, Leaves]:
+    """What lies on disk by rows, by the name of its folder."""
+    return {name: store.files for name, store in simulation.stores.items() if store.files is not None}
+
+
+def _changed(snapshot: Snapshot) -> dict[str, Tensor]:
+    """Whose rows a snapshot holds, by the name of the store's folder."""
+    return {name: who for name, (who, _) in snapshot.rows.items()}
+
+
+def _rolled(history: str, checksum: str) -> str:
+    return blake2b(f"{history} {checksum}".encode(), digest_size=16).hexdigest()
+
+
+def _write(path: Path, snapshot: Snapshot, about: dict[str, Any]) -> None:
     tensors = under("server", snapshot.server) | {"spent": snapshot.spent}
     for store, (who, rows) in snapshot.rows.items():
         tensors |= {f"who.{store}": who} | under(f"rows.{store}", rows)
-    tensors = {name: leaf.detach().cpu().contiguous().clone() for name, leaf in tensors.items()}
-    about = json.dumps({"round": snapshot.round, "segments": segments})
-    write(path, lambda temporary: save_file(tensors, temporary, {"commit": about}))
+    write_tensors(path, tensors, {"round": snapshot.round} | about)
 
 
-def _read(path: Path) -> tuple[Snapshot, int]:
-    with safe_open(path, "pt") as file:
-        about: dict[str, Any] = json.loads(file.metadata()["commit"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-    rows = {store: (who, within(f"rows.{store}", tensors)) for store, who in within("who", tensors).items()}
-    return Snapshot(about["round"], within("server", tensors), rows, tensors["spent"]), about["segments"]
+def _read(path: Path, begun: str) -> tuple[Snapshot, dict[str, Any]]:
+    tensors, about, _ = read_tensors(path)
+    if about.get("begun") != begun:
+        raise damaged(path, "is a commit of another run than start.json began, or of one with other settings")
+    try:
+        rows = {store: (who, within(f"rows.{store}", tensors)) for store, who in within("who", tensors).items()}
+        if path.name != f"commit-{about['round']:08d}.safetensors":
+            raise damaged(path, f"is the commit of round {about['round']}")
+        if not all(isinstance(about[name], int) for name in ("base", "segments")):
+            raise TypeError
+        return Snapshot(about["round"], within("server", tensors), rows, tensors["spent"]), about
+    except (LookupError, TypeError):
+        raise damaged(path, "holds no commit that this version knows") from None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from descant.experiment.history import SPENT, Federation, History
+from descant.files import write_bytes
+from descant.sealed import damaged, read_entry
+
+_ROWS, _ROWS_A_BYTE = 10**7, 100  # a table of equal numbers is small, but not without end
 
 
 def rounds_frame(history: History) -> pl.DataFrame:
@@ -53,3 +59,22 @@ def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:
         columns = {c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *SPENT)}
         history.evaluated.setdefault(str(model), {})[int(str(round))] = columns
         history.spent[int(str(round))] = {name: rows[name].to_numpy() for name in SPENT}
+
+
+def write_table(path: Path, table: pl.DataFrame) -> None:
+    """Write a table as Parquet, whole or not at all."""
+    raw = BytesIO()
+    table.write_parquet(raw)
+    write_bytes(path, [raw.getbuffer()])
+
+
+def read_table(path: Path, entry: Any, *, sealed: bool) -> pl.DataFrame:
+    """Read a table that is the one in the list; of a run without checksums (not `sealed`) as far as can be told."""
+    raw = read_entry(path, entry if sealed else None, sealed=sealed)
+    try:
+        rows = pl.scan_parquet(BytesIO(raw)).select(pl.len()).collect().item()
+        if rows > _ROWS + _ROWS_A_BYTE * len(raw):
+            raise damaged(path, f"claims to hold {rows} rows in {len(raw)} bytes")
+        return pl.read_parquet(BytesIO(raw))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        raise damaged(path, "is damaged (it is no table)") from None

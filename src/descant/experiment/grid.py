@@ -19,7 +19,7 @@ from descant.experiment.journal import finished, unfinished
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
-from descant.files import read_json, write_json
+from descant.sealed import read_json, write_json
 
 _TAKEN = {"method", "seed", "label"}  # what a comparison says of every cell itself
 _FILES = "files.json"  # in a cell's folder: the files of its data, as `stamp` saw them
@@ -69,7 +69,7 @@ class Grid:
             files = stamp(cell.settings.data_spec)
             run = self._go_on(cell, out, self._of(cell, progress))
             if out is not None:
-                write_json(out / _FILES, files)
+                write_json(out / _FILES, {"files": files})
             yield cell, run
 
     def _go_on(self, cell: Cell, out: Path | None, progress: Callable[[Record], None] | None) -> Run:
@@ -91,12 +91,12 @@ def _current(cell: Cell, run: Run, out: Path) -> bool:
     As long as no file of theirs has another size or time, that is so; otherwise the data are read and compared.
     """
     files = stamp(cell.settings.data_spec)
-    if files is not None and (out / _FILES).is_file() and read_json(out / _FILES) == files:
+    if files is not None and (out / _FILES).is_file() and read_json(out / _FILES)[0].get("files") == files:
         return True
     if run.config["data"].get("fingerprint") != cell.settings.federated_data().fingerprint:
         return False
     with suppress(OSError):  # a folder that can only be read is compared the next time, too
-        write_json(out / _FILES, files)
+        write_json(out / _FILES, {"files": files})
     return True
 
 

@@ -1,30 +1,48 @@
 """The journal of a run: what is needed to go on with it, until it is finished.
 
-DIR/start.json     what the run follows from: there from the first moment
-DIR/journal/       commits, and segments of records
-DIR/clients/       the clients' state, where it is memory-mapped; it stays
+DIR/start.json           what the run follows from: there from the first moment
+DIR/start.safetensors    the model that it started from; it stays
+DIR/journal/             commits, and segments of records
+DIR/clients/             the clients' state, where it lies on disk; it stays
+DIR/.descant             says that descant made these; without it, what lies there is the user's and stays
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from shutil import rmtree
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from descant.engine import Collapse, Record, RoundRecord, Simulation
 from descant.errors import ResumeError, SettingError
 from descant.experiment.commits import Commits
+from descant.experiment.folder import (
+    CLIENTS,
+    JOURNAL,
+    MODEL,
+    RUN,
+    START,
+    mark,
+    refuse_foreign,
+    remove_journal,
+    remove_run,
+    sweep,
+    unmark,
+)
 from descant.experiment.history import History
 from descant.experiment.lock import Lock
-from descant.files import read_json, sweep, sync, write
+from descant.files import make_folder
+from descant.sealed import damaged, read_json, read_tensors, write_json, write_tensors
+from descant.state.leaves import ABOUT
+from descant.task import Task
 from descant.version import __version__
 
-_FORMAT = 1
+FORMAT = 2
 _PAUSE, _SHARE = 10.0, 20  # seconds between commits, and at least so many times what the last one took
 
 
@@ -34,13 +52,26 @@ class Journal:
     `settings` are those of a settings file, from which the run can be built again.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any] | None = None) -> None:
-        self.folder, self.settings = folder, settings
+    def __init__(self, folder: Path, settings: dict[str, Any] | None = None, *, overwrite: bool = False) -> None:
+        self.folder, self.settings, self._overwrite = folder, settings, overwrite
+        self._mark = ""  # the checksum of start.json, which every commit repeats
+        self._model: dict[str, Tensor] = {}
         self.started: dict[str, Any] | None = None  # what start.json said, for a run that goes on
         self._begun = False  # whether a new run has taken the place of what lay here
         self._every: int | None = None
         self._records: list[Record] = []
         self._committed, self._took = monotonic(), 0.0
+
+    @classmethod
+    def claim(cls, out: str | Path, overwrite: bool, settings: dict[str, Any] | None = None) -> Self:
+        """The journal of a new run, its folder made before the work begins, so that a bad path costs nothing."""
+        folder = Path(out)
+        _refuse_taken(folder, overwrite)
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise SettingError(f"out = '{folder}' cannot be made: {error}") from error
+        return cls(folder, settings, overwrite=overwrite)
 
     @classmethod
     def reopen(cls, folder: Path) -> Self:
@@ -50,12 +81,16 @@ class Journal:
         if not unfinished(folder):
             raise ResumeError(f"{folder} holds no run: there is no start.json in it")
         journal = cls(folder)
-        journal.started = started = read_json(folder / "start.json")
-        if started["format"] != _FORMAT:
-            raise ResumeError(f"{folder} is in format {started['format']}, and this version resumes {_FORMAT}")
+        journal.started, journal._mark = started, _ = read_json(folder / START)
+        if (then := started.get("format")) != FORMAT:
+            raise ResumeError(
+                f"{folder} was begun in format {then}, and this version goes on with format {FORMAT}: "
+                "finish it with the version of descant that began it, or begin anew with overwrite"
+            )
+        _refuse_unknown(folder / START, started)
         here = {"descant": __version__, "torch": torch.__version__}
         for name, version in here.items():
-            if (then := started["config"]["versions"][name]) != version:
+            if (then := started["config"]["versions"].get(name)) != version:
                 raise ResumeError(
                     f"{folder} was begun with {name} {then} and this is {version}, whose numbers may differ: "
                     f"install {name} {then} to resume, or begin anew with overwrite"
@@ -65,6 +100,11 @@ class Journal:
 
     def __enter__(self) -> Self:
         self._lock = Lock(self.folder)
+        try:
+            self._look_again()
+        except BaseException:
+            self._lock.release()
+            raise
         return self
 
     def __exit__(
@@ -72,8 +112,8 @@ class Journal:
     ) -> None:
         nothing = self._begun and not list(self._work.glob("commit-*"))
         if nothing and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
-            self._remove()
-            rmtree(self.clients, ignore_errors=True)
+            remove_run(self.folder)
+            unmark(self.folder)
         self._lock.release()
 
     @property
@@ -86,33 +126,49 @@ class Journal:
     @property
     def clients(self) -> Path:
         """The folder of a memory-mapped run's clients."""
-        return self.folder / "clients"
+        return self.folder / CLIENTS
 
     @property
     def _work(self) -> Path:
-        return self.folder / "journal"
+        return self.folder / JOURNAL
+
+    def start(self, task: Task) -> Task:
+        """The task, from the model that the run started from: the task's own, or the one that the folder keeps."""
+        if self.started is None:
+            self._model = task.state()
+            return task
+        tensors, _, checksum = read_tensors(self.folder / MODEL)
+        if checksum != self.started["model"]:
+            raise damaged(self.folder / MODEL, "is the first model of another run")
+        now = task.state()
+        if {n: (t.shape, t.dtype) for n, t in now.items()} != {n: (t.shape, t.dtype) for n, t in tensors.items()}:
+            raise ResumeError(f"{self.folder} was begun with {_THINGS['model']}: hand in the same to resume")
+        return task.starting_at(tensors)
 
     def begin(self, config: dict[str, Any], fingerprints: dict[str, str]) -> dict[str, Any]:
         """Note what a new run follows from, or check that a resumed one follows from it too; return its config."""
         if self.settings is not None:
             config = config | {"settings": self.settings}
         self._every = config["commit"]
-        start = {"format": _FORMAT, "config": config, "fingerprints": fingerprints}
-        if self.started is None:
-            self._clear()
-            self._begun = True
-            self._work.mkdir()
-            text = json.dumps(start, indent=2)  # with Infinity where it stands: it is read back by Python only
-            write(self.folder / "start.json", lambda temporary: temporary.write_text(text + "\n"))
-            return config
-        self._compare(json.loads(json.dumps(start)))
-        sweep(self.folder)
-        sweep(self._work)
-        return self.before
+        if self.started is not None:
+            self._compare(json.loads(json.dumps({"config": config, "fingerprints": fingerprints})))
+            lost = config["store"] == "disk" and any(self._work.glob("commit-*"))
+            if lost and not (self.clients / ABOUT).exists():  # it would be made anew, empty
+                raise damaged(self.clients / ABOUT, "is missing")
+            sweep(self.folder)
+            return self.before
+        mark(self.folder)
+        remove_run(self.folder)
+        self._begun = True
+        make_folder(self._work)
+        model = write_tensors(self.folder / MODEL, self._model, {})
+        start = {"format": FORMAT, "config": config, "fingerprints": fingerprints, "model": model}
+        self._mark = write_json(self.folder / START, start)
+        return config
 
     def restore(self, simulation: Simulation, history: History) -> None:
         """Bring a simulation and its history to where the last commit left them."""
-        self._commits = Commits(self._work)
+        self._commits = Commits(self._work, self._mark)
         for record in self._commits.restore(simulation):
             history.add(record)
         self._committed = monotonic()
@@ -133,7 +189,16 @@ class Journal:
 
     def finish(self) -> None:
         """The run is saved: what was kept for going on with it can go."""
-        self._remove()
+        remove_journal(self.folder)
+
+    def _look_again(self) -> None:
+        """Another process may have run here between the first look at the folder and the lock."""
+        if self.started is None:
+            _refuse_taken(self.folder, self._overwrite)
+        elif type(self).reopen(self.folder).started != self.started:
+            raise ResumeError(
+                f"another process has begun another run in {self.folder}: look at it, and resume again"
+            )
 
     def _due(self, simulation: Simulation) -> bool:
         if simulation.store.holds_back:
@@ -142,39 +207,41 @@ class Journal:
             return simulation.round % self._every == 0
         return monotonic() - self._committed > max(_PAUSE, _SHARE * self._took)
 
-    def _clear(self) -> None:
-        """Remove the run that lay here: first what makes it look like one."""
-        (self.folder / "run.json").unlink(missing_ok=True)
-        sync(self.folder)
-        self._remove()
-        rmtree(self.clients, ignore_errors=True)
-        sweep(self.folder)
-
-    def _remove(self) -> None:
-        (self.folder / "start.json").unlink(missing_ok=True)
-        sync(self.folder)
-        rmtree(self._work, ignore_errors=True)
-
     def _compare(self, start: dict[str, Any]) -> None:
         assert self.started is not None
-        for what, now in start["fingerprints"].items():
-            if self.started["fingerprints"][what] != now:
-                raise ResumeError(f"{self.folder} was begun with {_THINGS[what]}: hand in the same to resume")
-        then = self.before
+        then, prints = self.before, dict(start["fingerprints"])
+        self._compare_prints({"data": prints.pop("data")})
         for field, now in start["config"].items():
             if field not in ("execution", "versions", "settings") and then.get(field) != now:
                 raise ResumeError(
                     f"{self.folder} was begun with {field} = {then.get(field)!r}, and this is {now!r}: "
                     "resume with the same, or begin anew with overwrite"
                 )
+        self._compare_prints(prints)
+
+    def _compare_prints(self, prints: dict[str, str]) -> None:
+        assert self.started is not None
+        for what, now in prints.items():
+            if self.started["fingerprints"].get(what) != now:
+                raise ResumeError(f"{self.folder} was begun with {_THINGS[what]}: hand in the same to resume")
 
 
-_THINGS = {"data": "other data", "model": "another model (its parameters or buffers differ)"}
+_THINGS = {
+    "data": "other data",
+    "model": "another model (its layers, its shapes or its forward differ)",
+    "loss": "another loss (its code differs)",
+    "metric": "another metric (its code differs)",
+    "method": "another method (its code differs)",
+    "aggregator": "another aggregator (its code differs)",
+    "codec": "another codec (its code differs)",
+    "downlink": "another codec of broadcasts (its code differs)",
+    "attacks": "other attacks (their code differs)",
+}
 
 
-def claim(out: str | Path, overwrite: bool) -> Path:
-    """The folder for a run, made before the work begins, so that a bad path costs nothing."""
-    folder = Path(out)
+def _refuse_taken(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds something already."""
+    refuse_foreign(folder)
     if finished(folder) and not overwrite:
         raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
     if unfinished(folder) and not overwrite:
@@ -182,18 +249,25 @@ def claim(out: str | Path, overwrite: bool) -> Path:
             f"out = '{folder}' holds an unfinished run: go on with it (descant resume {folder}), "
             "or begin anew with overwrite (--overwrite)"
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(f"out = '{folder}' cannot be made: {error}") from error
-    return folder
+
+
+def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:
+    """Refuse what no run of this format began with, before anything of it is used."""
+    config = start.get("config")
+    known = isinstance(config, dict) and all(isinstance(start.get(f), t) for f, t in _START.items())
+    if not known or not all(isinstance(config.get(f), t) for f, t in _CONFIG.items()):  # type: ignore[union-attr]
+        raise damaged(path, "does not say what a run follows from")
+
+
+_START = {"fingerprints": dict, "model": str}
+_CONFIG = {"versions": dict, "execution": dict, "evaluate": dict, "method": dict, "rounds": int, "label": str}
 
 
 def finished(folder: Path) -> bool:
     """Whether a folder holds a finished run."""
-    return (folder / "run.json").is_file()
+    return (folder / RUN).is_file()
 
 
 def unfinished(folder: Path) -> bool:
     """Whether a folder holds a run that was begun and not finished."""
-    return (folder / "start.json").is_file() and not finished(folder)
+    return (folder / START).is_file() and not finished(folder)

@@ -10,9 +10,12 @@ from torch import Tensor, nn
 
 from descant.engine import Collapse, Simulation
 from descant.errors import SettingError
+from descant.experiment.folder import MODEL, RUN
 from descant.experiment.history import History
-from descant.experiment.journal import finished
-from descant.files import read_json, write, write_json
+from descant.experiment.journal import FORMAT, finished
+from descant.files import plain, write_json
+from descant.sealed import damaged, entry_of, read_json, write_tensors
+from descant.sealed import write_json as write_sealed
 from descant.state.store import MappedStore
 
 if TYPE_CHECKING:  # tables and charts are imported where they are used
@@ -21,7 +24,7 @@ if TYPE_CHECKING:  # tables and charts are imported where they are used
 
     from descant.report import Report
 
-_FORMAT = 1
+_TABLES = ("federation", "rounds", "clients")
 
 
 class Run:
@@ -82,44 +85,51 @@ class Run:
 
     def save(self, folder: Path) -> None:
         """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""
-        from safetensors.torch import save_file
-
-        from descant.experiment.frames import federation_frame
+        from descant.experiment.frames import federation_frame, write_table
 
         folder.mkdir(parents=True, exist_ok=True)
-        write(folder / "rounds.parquet", self.rounds.write_parquet)
-        write(folder / "clients.parquet", self.clients.write_parquet)
-        write(folder / "federation.parquet", federation_frame(self.history.federation).write_parquet)
+        tables = (federation_frame(self.history.federation), self.rounds, self.clients)
+        for name, table in zip(_TABLES, tables, strict=True):
+            write_table(folder / f"{name}.parquet", table)
         mapped = self._mapped(folder)
-        write(folder / "state.safetensors", lambda path: save_file(self._state(clients=not mapped), path))
+        write_tensors(folder / "state.safetensors", self._state(clients=not mapped), {})
         write_json(folder / "summary.json", self.summary())
         collapse = vars(self.collapse) if self.collapse else None
         history = {"metric": self.history.metric, "higher_is_better": self.history.higher_is_better}
         # Where the clients' rows are. In a folder of leaves, who is not `touched` still has its first state.
-        history["clients"] = "clients/leaves.json" if mapped else "state.safetensors"
+        where = "clients/leaves.json" if mapped else "state.safetensors"
+        names = [*(f"{name}.parquet" for name in _TABLES), "state.safetensors", "summary.json", MODEL, where]
+        files = {name: entry_of(folder / name) for name in dict.fromkeys(names) if (folder / name).exists()}
+        about = {"format": FORMAT, "collapse": collapse} | history | {"clients": where, "files": files}
         # Last, so that a folder with this file is a finished run.
-        write_json(
-            folder / "run.json", {"format": _FORMAT, "collapse": collapse} | history | {"config": self.config}
-        )
+        write_sealed(folder / RUN, about | {"config": plain(self.config)})
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
-        """Read a finished run back: figures and tables. Its models are tensors in state.safetensors."""
-        import polars as pl
+        """Read a finished run back: figures and tables. Its models are tensors in state.safetensors.
 
-        from descant.experiment.frames import federation_of, fill
+        A file that is not what was written is a `DamagedError` that names it.
+        """
+        from descant.experiment.frames import federation_of, fill, read_table
 
         folder = Path(folder)
         if not finished(folder):
-            raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
-        about = read_json(folder / "run.json")
-        if about["format"] != _FORMAT:
-            raise SettingError(f"{folder} was written in format {about['format']}; this version reads {_FORMAT}")
-        federation = federation_of(pl.read_parquet(folder / "federation.parquet"))
-        history = History(about["metric"], about["higher_is_better"], federation)
-        fill(history, *(pl.read_parquet(folder / f"{name}.parquet") for name in ("rounds", "clients")))
-        history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
-        return cls(about["config"], history)
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} in it")
+        about, _ = read_json(folder / RUN)
+        if about.get("format") not in (1, FORMAT):
+            raise SettingError(f"{folder} was written in format {about.get('format')}; this version reads {FORMAT}")
+        files = about.get("files", {})
+        federation, rounds, clients = (
+            read_table(folder / name, files.get(name), sealed=about["format"] == FORMAT)
+            for name in (f"{name}.parquet" for name in _TABLES)
+        )
+        try:
+            history = History(about["metric"], about["higher_is_better"], federation_of(federation))
+            fill(history, rounds, clients)
+            history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
+            return cls(about["config"], history)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise damaged(folder / RUN, "does not fit the tables beside it") from None
 
     def _live(self) -> Simulation:
         if self._simulation is None:
@@ -130,9 +140,9 @@ class Run:
         return self._simulation
 
     def _mapped(self, folder: Path) -> bool:
-        """Whether the clients' state lies in the run's folder already, memory-mapped; if so it is durable then."""
+        """Whether the clients' state lies in the run's folder already; if so it is durable then."""
         store = self._live().store
-        store.flush()
+        store.flush(self._live().round)
         return isinstance(store, MappedStore) and store.files.folder == folder / "clients"
 
     def _state(self, clients: bool) -> dict[str, Tensor]:
@@ -141,4 +151,4 @@ class Run:
         state["server.statistics"] = simulation.server.statistics
         if clients:
             state |= {f"clients.{name}": leaf for name, leaf in simulation.store.leaves.items()}
-        return {name: leaf.detach().cpu().contiguous().clone() for name, leaf in state.items()}
+        return state

@@ -18,7 +18,7 @@ from descant.engine import Record
 from descant.experiment.allowed import Name, OneOf
 from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import Settings, setting
-from descant.experiment.journal import Journal, claim
+from descant.experiment.journal import Journal
 from descant.experiment.parts import Part, Spec
 from descant.experiment.reading import read_settings
 from descant.experiment.run import Run
@@ -99,7 +99,7 @@ class RunSettings(Settings):
         progress: Callable[[Record], None] | None = None,
     ) -> Run:
         """Run it, and leave it in the folder `out`."""
-        journal = Journal(claim(out, overwrite), self.plain()) if out is not None else None
+        journal = Journal.claim(out, overwrite, self.plain()) if out is not None else None
         data = self.federated_data()
         run_settings = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         run = simulate(self.task(data), data, self.method, **run_settings, out=journal, progress=progress)

@@ -24,10 +24,10 @@ from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
 from descant.experiment.allowed import refusal
 from descant.experiment.declaration import Call, Settings
-from descant.experiment.journal import Journal, claim
+from descant.experiment.identity import fingerprints
+from descant.experiment.journal import Journal
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.parts import Part
-from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.task import Task
 from descant.threads import using_threads
@@ -119,7 +119,7 @@ def simulate(
         raise refusal("store", call.store, "'memory' unless there is a folder `out`")
     plan = plan_of(call, data)
     out = call.out
-    journal = out if isinstance(out, Journal) or out is None else Journal(claim(out, call.overwrite))
+    journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
     with using_threads(call.threads), journal or nullcontext():
         return _carry_out(task, data, learns, call, plan, journal)
 
@@ -166,7 +166,9 @@ def _carry_out(
     task: Task, data: FederatedData, method: Method, call: Call, plan: Plan, journal: Journal | None
 ) -> Run:
     """Run what was planned, from the beginning or from where the journal left it."""
-    prints = _fingerprints(task, data) if journal is not None else {}
+    acting = {name: getattr(plan, name) for name in ("aggregator", "codec", "downlink", "attacks")}
+    prints = fingerprints(task, data, method, **acting) if journal is not None else {}
+    task = task if journal is None else journal.start(task)
     data = data.to(dtype=task.dtype, device=call.device)
     trainers = plan.cohort if plan.trainers == "cohort" else len(data)
     asked = min(plan.chunk, trainers) if plan.chunk else None
@@ -213,11 +215,6 @@ def _as_begun(execution: Execution, begun: dict[str, Any], journal: Journal | No
         execution = Loop(execution.task, channels_last=True, workers=torch.get_num_threads())
     execution.notes = begun["fallbacks"] = list(dict.fromkeys(noted))  # one list, filled as the run goes on
     return execution
-
-
-def _fingerprints(task: Task, data: FederatedData) -> dict[str, str]:
-    model = fingerprint([*task.model.named_parameters(), *task.model.named_buffers()])
-    return {"model": model, "data": data.fingerprint}
 
 
 def _config(

@@ -23,12 +23,12 @@ class HeldRows:
         self.leaves = {name: leaf.contiguous() for name, leaf in leaves.items()}
         clients = len(next(iter(leaves.values()))) if leaves else 0
         self._dirty = torch.zeros(clients, dtype=torch.bool)
-        self._files: Leaves | None = None
+        self.files: Leaves | None = None
         if folder is not None and leaves:
             spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in leaves.items()}
-            self._files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)})
-            who = self._files["touched"].nonzero().squeeze(1)
-            self._put(who, {name: self._files[name][who] for name in leaves})
+            self.files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)})
+            who = self.files["touched"].nonzero().squeeze(1)
+            self._put(who, {name: self.files.read(name, who) for name in leaves})
 
     def replace(self, leaves: Tree) -> None:
         """Take the new leaves in the place of the old ones."""
@@ -45,20 +45,20 @@ class HeldRows:
         return who, {name: leaf[at].cpu() for name, leaf in self.leaves.items()} if len(who) else {}
 
     def settle(self) -> None:
-        if self._files is not None:
+        if self.files is not None:
             self._write(*self.changed())
             self._dirty[:] = False
 
     def write(self, who: Tensor, rows: Tree) -> None:
         self._put(who, rows)
-        if self._files is None:
+        if self.files is None:
             self._dirty[who] = True
         else:
             self._write(who, rows)
 
-    def flush(self) -> None:
-        if self._files is not None:
-            self._files.flush()
+    def flush(self, round: int) -> None:
+        if self.files is not None:
+            self.files.flush(round)
 
     def _put(self, who: Tensor, rows: Tree) -> None:
         for name in self.leaves if len(who) else ():
@@ -66,7 +66,7 @@ class HeldRows:
             self.leaves[name] = leaf.index_copy(0, who.to(leaf.device), rows[name].to(leaf.device))
 
     def _write(self, who: Tensor, rows: Tree) -> None:
-        assert self._files is not None
+        assert self.files is not None
         for name in self.leaves if len(who) else ():
-            self._files.write(name, who, rows[name])
-        self._files.write("touched", who, torch.ones(len(who), dtype=torch.bool))
+            self.files.write(name, who, rows[name])
+        self.files.write("touched", who, torch.ones(len(who), dtype=torch.bool))

@@ -1,70 +1,190 @@
-"""Tensors [N, ...] in a folder: one raw file each, and a JSON file that says what they hold."""
+"""Tensors [N, ...] in a folder: one raw file each, and a JSON file that says what they hold.
+
+leaves.json   the shapes and types, and the round at which everything was last made durable
+leaf0.bin...  the rows, as raw numbers
+sums.bin      a checksum (blake2b, 64 bits) of every client's row in every leaf, 0 where it was never written
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from itertools import pairwise
 from math import prod
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from descant.files import map_tensor, name_of, read_json, sync, write_json
+from descant.files import make_folder, name_of, read_at, sync, write_at
+from descant.sealed import damaged, read_json, write_json
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape of one client's row, and its type
-_FORMAT = 1
+ABOUT, SUMS = "leaves.json", "sums.bin"
+FORMAT = 2
+_BLOCK = 2**24  # bytes that are checked in one go
+_SMALL = 64  # bytes of a row that is checked to be zeros where it was never written
 
 
 class Leaves:
-    """Leaves that are mapped into memory to be read. New files are zeros; being sparse, they take no space on the
-    disk where nothing was written."""
+    """Leaves that are read and written by row. New files are zeros; being sparse, they take no space on the disk
+    where nothing was written.
+
+    Rows go through calls of the system and not through a mapping, which a full or a shrunken disk turns into a
+    signal that kills the process.
+    """
 
     def __init__(self, folder: Path, clients: int, spec: Spec) -> None:
-        self.folder = folder
-        about = folder / "leaves.json"
-        self._files = files = {name: folder / f"leaf{i}.bin" for i, name in enumerate(spec)}
-        wanted = {
-            name: {"file": files[name].name, "shape": [clients, *shape], "dtype": name_of(dtype)}
+        self.folder, self.clients, self.spec = folder, clients, dict(spec)
+        self.round = 0  # up to which everything is durable here
+        self._files = {name: folder / f"leaf{i}.bin" for i, name in enumerate(spec)}
+        self._about = {
+            name: {"file": self._files[name].name, "shape": [clients, *shape], "dtype": name_of(dtype)}
             for name, (shape, dtype) in spec.items()
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        if not about.is_file():
-            for name, (shape, dtype) in spec.items():
-                _zeros(files[name], clients * prod(shape) * dtype.itemsize)
-            write_json(about, {"format": _FORMAT, "leaves": wanted})  # last: with it the files are whole
-        elif read_json(about) != {"format": _FORMAT, "leaves": wanted}:
-            raise ValueError(f"{about} describes the clients of another run: remove the folder, or choose another")
-        self._tensors = {
-            name: map_tensor(files[name], [clients, *shape], dtype, writable=True)
-            for name, (shape, dtype) in spec.items()
-        }
+        self._sizes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in spec.items()}
+        if (folder / ABOUT).exists():
+            self._reopen()
+        else:
+            self._create()
+        self._sums = {name: self._read_sums(i) for i, name in enumerate(spec)}
+        self._roots = {name: _xor(sums) for name, sums in self._sums.items()}
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
+        """All rows of a leaf [N, ...], read into memory."""
+        return self.read(name, torch.arange(self.clients))
+
+    def read(self, name: str, who: Tensor) -> Tensor:
+        """The rows [K, ...] of the clients `who` [K]."""
+        shape, dtype = self.spec[name]
+        rows = torch.empty(len(who), *shape, dtype=dtype)
+        if rows.numel():
+            raw, size = rows.view(-1).view(torch.uint8).numpy().data, self._sizes[name]
+            with open(self._files[name], "rb", buffering=0) as file:
+                for start, stop, at in _runs(who):
+                    read_at(file.fileno(), at * size, raw[start * size : stop * size], self._files[name])
+        return rows
 
     def write(self, name: str, who: Tensor, rows: Tensor) -> None:
-        """Write the rows [K, ...] of the clients `who` [K].
-
-        They go through the file and not through the mapping, which sees them all the same: filling the holes of a
-        sparse file by page faults takes five times as long. Neighbours are written in one go.
-        """
-        leaf = self._tensors[name]
-        size = leaf[0].numel() * leaf.element_size() if len(leaf) else 0
+        """Write the rows [K, ...] of the clients `who` [K]. Neighbours are written in one go."""
+        size = self._sizes[name]
         if not size or not len(who):
             return
-        raw = rows.to(leaf.dtype).contiguous().view(-1).view(torch.uint8).numpy().data
-        breaks = (who.diff() != 1).nonzero().squeeze(1) + 1
-        starts = [0, *breaks.tolist(), len(who)]
-        with open(self._files[name], "rb+", buffering=0) as file:
-            for start, stop in pairwise(starts):
-                file.seek(int(who[start]) * size)
-                file.write(raw[start * size : stop * size])
+        raw = rows.to(self.spec[name][1]).contiguous().view(-1).view(torch.uint8).numpy().data
+        sums = _row_sums(name, who.tolist(), raw, size)
+        with (
+            open(self._files[name], "rb+", buffering=0) as file,
+            open(self._sums_file, "rb+", buffering=0) as beside,
+        ):
+            first = list(self.spec).index(name) * self.clients
+            for start, stop, at in _runs(who):
+                write_at(file.fileno(), at * size, raw[start * size : stop * size], self._files[name])
+                part = sums[start:stop].view(np.uint8).data
+                write_at(beside.fileno(), (first + at) * 8, part, self._sums_file)
+        changed = np.unique(who.numpy())
+        self._roots[name] ^= _xor(self._sums[name][changed])
+        self._sums[name][who.numpy()] = sums
+        self._roots[name] ^= _xor(self._sums[name][changed])
 
-    def flush(self) -> None:
-        """Wait until everything that was written is on the disk."""
-        for file in self._files.values():
+    def flush(self, round: int) -> None:
+        """Make everything durable that was written, up to a round."""
+        for file in (*self._files.values(), self._sums_file):
             sync(file)
+        self.round = round
+        self._write_about()
+
+    def others(self, who: Tensor) -> dict[str, str]:
+        """One number a leaf for the rows of everyone but `who`: it is another as soon as one of them is."""
+        changed = np.unique(who.cpu().numpy())
+        return {name: f"{root ^ _xor(self._sums[name][changed]):016x}" for name, root in self._roots.items()}
+
+    def check(self, who: Tensor, others: Mapping[str, str]) -> None:
+        """Refuse rows that are not what was written, or (everyone's but those of `who`) not of this moment."""
+        found = self.others(who)
+        for name in self.spec:
+            if others.get(name, f"{0:016x}") != found[name]:
+                raise damaged(
+                    self._files[name],
+                    f"holds rows of another moment than the run's last commit (or {SUMS} beside it is damaged)",
+                )
+            self._check(name)
+
+    def _check(self, name: str) -> None:
+        size, sums = self._sizes[name], self._sums[name]
+        written = np.flatnonzero(sums) if size > _SMALL else np.arange(self.clients)
+        for part in np.array_split(written, max(1, -(-len(written) * max(size, 1) // _BLOCK))):
+            if not len(part) or not size:
+                continue
+            raw = self.read(name, torch.from_numpy(part)).view(-1).view(torch.uint8).numpy()
+            new = sums[part] == 0
+            good = ~raw.reshape(len(part), size).any(1) if new.any() else new
+            if not new.all():
+                good = np.where(new, good, _row_sums(name, part.tolist(), raw.data, size) == sums[part])
+            if not good.all():
+                who = int(part[~good][0])
+                raise damaged(self._files[name], f"is damaged (the row of client {who} is not what was written)")
+
+    def _create(self) -> None:
+        make_folder(self.folder)
+        for name, file in self._files.items():
+            _zeros(file, self.clients * self._sizes[name])
+        _zeros(self._sums_file, self.clients * len(self.spec) * 8)
+        self._roots = dict.fromkeys(self.spec, 0)
+        self._write_about()  # last: with it the files are whole
+
+    def _reopen(self) -> None:
+        about, _ = read_json(self.folder / ABOUT)
+        if about.get("format") != FORMAT or about.get("leaves") != self._about:
+            raise damaged(self.folder / ABOUT, "describes the clients of another run")
+        self.round = int(about["round"])
+        sizes = {file: self.clients * self._sizes[name] for name, file in self._files.items()}
+        for file, size in (sizes | {self._sums_file: self.clients * len(self.spec) * 8}).items():
+            if file.is_symlink() or not file.is_file():
+                raise damaged(file, "is missing")
+            if file.stat().st_size != size:
+                raise damaged(file, f"has {file.stat().st_size} bytes and not the {size} that were written")
+
+    @property
+    def _sums_file(self) -> Path:
+        return self.folder / SUMS
+
+    def _read_sums(self, leaf: int) -> NDArray[np.uint64]:
+        sums = np.empty(self.clients, np.uint64)
+        with open(self._sums_file, "rb", buffering=0) as file:
+            read_at(file.fileno(), leaf * self.clients * 8, sums.view(np.uint8).data, self._sums_file)
+        return sums
+
+    def _write_about(self) -> None:
+        roots = {name: f"{root:016x}" for name, root in self._roots.items()}
+        about: dict[str, Any] = {"format": FORMAT, "round": self.round, "leaves": self._about, "roots": roots}
+        write_json(self.folder / ABOUT, about)
+
+
+def _runs(who: Tensor) -> list[tuple[int, int, int]]:
+    """Neighbours among the clients `who`: from where to where in `who`, and the first of them."""
+    breaks = (who.diff() != 1).nonzero().squeeze(1) + 1
+    starts = [0, *breaks.tolist(), len(who)]
+    firsts = who[starts[:-1]].tolist() if len(who) else []
+    return [(start, stop, first) for (start, stop), first in zip(pairwise(starts), firsts, strict=True)]
+
+
+def _row_sums(name: str, who: list[int], raw: memoryview, size: int) -> NDArray[np.uint64]:
+    """A checksum of each row that tells its leaf and its client, too; never 0."""
+    begun = blake2b(name.encode(), digest_size=8)
+    sums = bytearray()
+    for i, client in enumerate(who):
+        digest = begun.copy()
+        digest.update(client.to_bytes(8, "little"))
+        digest.update(raw[i * size : (i + 1) * size])
+        sums += digest.digest()
+    return np.maximum(np.frombuffer(sums, np.uint64), np.uint64(1))
+
+
+def _xor(sums: NDArray[np.uint64]) -> int:
+    return int(np.bitwise_xor.reduce(sums))
 
 
 def _zeros(path: Path, size: int) -> None:

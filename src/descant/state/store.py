@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,11 +13,17 @@ from descant.state.leaves import Leaves, Spec
 from descant.trees import Tree
 
 First = Callable[[Tensor], Tree]  # the first state of the clients who [K]
+T = TypeVar("T")
 _BLOCK = 4096  # clients that are read in one go
 
 
 class Journaled(Protocol):
     """Rows of N clients that a commit can repeat."""
+
+    @property
+    def files(self) -> Leaves | None:
+        """Where they lie on disk, if they do."""
+        ...
 
     def changed(self) -> tuple[Tensor, Tree]:
         """What a commit must hold: the clients and their rows that lie nowhere else."""
@@ -31,8 +37,8 @@ class Journaled(Protocol):
         """Take the rows [K, ...] of the clients `who` [K] from a commit; doing so again changes nothing."""
         ...
 
-    def flush(self) -> None:
-        """Make what was settled durable in the store itself."""
+    def flush(self, round: int) -> None:
+        """Make what was settled up to a round durable in the store itself."""
         ...
 
 
@@ -45,6 +51,10 @@ class ClientStore:
 
     holds_back = False  # whether what is scattered waits for `settle`
     commits_kept = 1  # a commit holds everything: the one before can go
+
+    @property
+    def files(self) -> Leaves | None:
+        return None
 
     def __init__(self, clients: int, first: First, device: torch.device | str = "cpu") -> None:
         self.clients, self._first = clients, first
@@ -60,7 +70,7 @@ class ClientStore:
         if fresh.all():
             first = _of(owner, self._first(who))
             return {name: leaf.clone(memory_format=torch.contiguous_format) for name, leaf in first.items()}
-        rows = {name: leaf[at].to(who.device) for name, leaf in _of(owner, self._rows).items()}
+        rows = {name: self._read(name, at).to(who.device) for name in _of(owner, self.spec)}
         if fresh.any():
             fresh = fresh.to(who.device)
             for name, leaf in _of(owner, self._first(who[fresh])).items():
@@ -79,6 +89,9 @@ class ClientStore:
             self._rows[name][at] = rows[name].to(at.device, dtype)
         self.touched[at] = True  # after the rows: who is marked has them
 
+    def _read(self, name: str, at: Tensor) -> Tensor:
+        return self._rows[name][at]
+
     def changed(self) -> tuple[Tensor, Tree]:
         who = self.touched.nonzero().squeeze(1)
         return who, self.gather(who) if len(who) else {}
@@ -86,7 +99,7 @@ class ClientStore:
     def settle(self) -> None:
         pass  # what is written is in memory only: every commit holds all of it
 
-    def flush(self) -> None:
+    def flush(self, round: int) -> None:
         pass
 
     @property
@@ -100,7 +113,7 @@ class ClientStore:
 
 
 class MappedStore(ClientStore):
-    """The same in memory-mapped files, which may be larger than memory.
+    """The same in files, which may be larger than memory.
 
     What is scattered is held back until `settle`, and `gather` sees it at once: the files change only after a
     commit that could repeat the change, so that a process killed at any moment leaves nothing half-done. `also` are
@@ -113,10 +126,13 @@ class MappedStore(ClientStore):
     def __init__(self, clients: int, first: First, folder: Path, also: Spec | None = None) -> None:
         super().__init__(clients, first)
         spec = {f"clients.{name}": leaf for name, leaf in self.spec.items()}
-        self.files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)} | dict(also or {}))
-        self.touched = self.files["touched"]
-        self._rows = {name: self.files[f"clients.{name}"] for name in self.spec}
+        self._files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)} | dict(also or {}))
+        self.touched = self._files["touched"]
         self._held: list[tuple[Tensor, Tree]] = []  # a later entry counts for clients that stand in several
+
+    @property
+    def files(self) -> Leaves:
+        return self._files
 
     def gather(self, who: Tensor, owner: str | None = None) -> Tree:
         rows = super().gather(who, owner)
@@ -147,14 +163,18 @@ class MappedStore(ClientStore):
         for name in self.spec:
             self.files.write(f"clients.{name}", who, rows[name])
         self.files.write("touched", who, torch.ones(len(who), dtype=torch.bool))
+        self.touched[who] = True
 
-    def flush(self) -> None:
-        self.files.flush()
+    def _read(self, name: str, at: Tensor) -> Tensor:
+        return self.files.read(f"clients.{name}", at)
+
+    def flush(self, round: int) -> None:
+        self.files.flush(round)
 
 
-def _of(owner: str | None, leaves: Tree) -> Tree:
+def _of(owner: str | None, leaves: Mapping[str, T]) -> dict[str, T]:
     """The leaves of an owner, under their whole names."""
-    return leaves if owner is None else {n: leaf for n, leaf in leaves.items() if n.startswith(f"{owner}.")}
+    return {n: leaf for n, leaf in leaves.items() if owner is None or n.startswith(f"{owner}.")}
 
 
 def _matches(who: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -92,6 +92,19 @@ class Task:
 
     def buffer_start(self) -> Tensor:  # [b]
         return self.buffer_layout.flatten(dict(self.model.named_buffers())).to(self.dtype).clone()
+
+    def state(self) -> dict[str, Tensor]:
+        """Every parameter and buffer of the module by name, those that are not trained too."""
+        return {n: t.detach() for n, t in (*self.model.named_parameters(), *self.model.named_buffers())}
+
+    def starting_at(self, state: Mapping[str, Tensor]) -> Task:
+        """The same task from another first model, given as `state` gives it."""
+        model = deepcopy(self.model)
+        named = dict(model.named_parameters()) | dict(model.named_buffers())
+        with torch.no_grad():
+            for name, value in state.items():
+                named[name].copy_(value)
+        return Task(model, self.loss, self.metric, buffers=self.buffers)
 
     def random_start(self, seed: int) -> Tensor:  # [d]
         """A start of its own, drawn by the layers' `reset_parameters`."""

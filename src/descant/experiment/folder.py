@@ -1,0 +1,141 @@
+"""What a run's folder holds, and what of it is descant's own.
+
+Only entries of these names are ever written or removed, and only where a marker says that descant made them: a
+folder may hold the user's own files beside them, and a `clients/` of the user's is none of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from descant.errors import SettingError
+from descant.files import sync, write
+
+MARKER = ".descant"
+JOURNAL, CLIENTS = "journal", "clients"
+# What lies on disk by rows: of the clients, of the server for each client, and what its codec remembers of each.
+STORES = (CLIENTS, "held", "copies")
+RUN, START, MODEL = "run.json", "start.json", "start.safetensors"
+_TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet")
+_FILES = (
+    RUN,
+    START,
+    *_TABLES,
+    "state.safetensors",
+    MODEL,
+    "summary.json",
+    "files.json",
+)  # in the order in which they are removed
+_FOLDERS = {
+    JOURNAL: re.compile(r"(commit|segment)-\d{8}\.safetensors|notes\.json"),
+    **dict.fromkeys(STORES, re.compile(r"leaves\.json|leaf\d+\.bin|sums\.bin")),
+}
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
+_LARGEST = 2**24  # bytes of a JSON file that is worth a look
+_SAYS = "descant made this folder for a run. Without this file it removes nothing here.\n"
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder with an entry that has one of our names and is not of our making."""
+    if (entry := _foreign(folder)) is not None:
+        raise SettingError(
+            f"out = '{folder}' holds '{entry}', which no run of descant made, and a run needs its name: "
+            "choose another folder, or move it away"
+        )
+
+
+def mark(folder: Path) -> None:
+    """Say that descant made what will lie here; before anything else does."""
+    if not (folder / MARKER).is_file():
+        write(folder / MARKER, lambda temporary: temporary.write_text(_SAYS))
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a run, file by file: first what makes it look like one. The marker stays, and what is not ours."""
+    for name in _FILES:
+        (folder / name).unlink(missing_ok=True)
+        if name in (RUN, START):
+            sync(folder)
+    for name in _FOLDERS:
+        remove_folder(folder / name)
+    sweep(folder)
+
+
+def remove_journal(folder: Path) -> None:
+    """Remove what is there only to go on with a run."""
+    (folder / START).unlink(missing_ok=True)
+    sync(folder)
+    remove_folder(folder / JOURNAL)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove our files in one of our sub-folders, and the folder itself unless something else is left."""
+    if path.is_symlink() or not path.is_dir():
+        return
+    for entry in _entries(path):
+        if _inside(path.name, entry):
+            os.unlink(entry)
+    sync(path)  # nothing of it may come back after a power cut, beside what is begun next
+    if not any(path.iterdir()):
+        path.rmdir()
+        sync(path.parent)
+
+
+def unmark(folder: Path) -> None:
+    """Nothing of ours is left."""
+    (folder / MARKER).unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that a killed process left in a run's folder and its sub-folders."""
+    for name in (*_FILES, MARKER):
+        for temporary in folder.glob(f".{name}.*.tmp"):
+            if (match := _TEMPORARY.fullmatch(temporary.name)) and match[1] == name:
+                temporary.unlink(missing_ok=True)
+    for path in (folder / inner for inner in _FOLDERS):
+        for entry in _entries(path) if path.is_dir() and not path.is_symlink() else ():
+            if _TEMPORARY.fullmatch(entry.name) and _inside(path.name, entry):
+                os.unlink(entry)
+
+
+def _entries(path: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(path) as entries:
+        return list(entries)
+
+
+def _foreign(folder: Path) -> str | None:
+    ours = _marked(folder)
+    for name in (*_FILES, *_FOLDERS):
+        path = folder / name
+        if not os.path.lexists(path):
+            continue
+        if not ours or path.is_symlink() or path.is_dir() != (name in _FOLDERS):
+            return name
+        for entry in _entries(path) if name in _FOLDERS else ():
+            if not _inside(name, entry):
+                return f"{name}/{entry.name}"
+    return None
+
+
+def _inside(folder: str, entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of one of our sub-folders is a file that we write there, or its temporary one."""
+    temporary = _TEMPORARY.fullmatch(entry.name)
+    name = temporary[1] if temporary else entry.name
+    return _FOLDERS[folder].fullmatch(name) is not None and entry.is_file(follow_symlinks=False)
+
+
+def _marked(folder: Path) -> bool:
+    """Whether descant made a run here: its marker says so, or a run that was copied without it."""
+    return (folder / MARKER).is_file() or any(_of_a_run(folder / name) for name in (RUN, START))
+
+
+def _of_a_run(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size > _LARGEST:
+        return False
+    try:
+        return "descant" in json.loads(path.read_bytes())["config"]["versions"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False

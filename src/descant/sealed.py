@@ -1,0 +1,185 @@
+"""Files that carry a checksum (blake2b): the one place where a run's files are read.
+
+Whatever is wrong with one (cut off, a byte that flipped, edited by hand, no file at all, claims without end) is a
+`DamagedError` that names it and says what can be done. JSON carries its checksum as its last member, a safetensors
+file as the first entry of its metadata; both cover every byte of the file. Other files have theirs in a list.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from hashlib import blake2b
+from io import BufferedReader
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from descant.errors import DamagedError
+from descant.files import write_bytes
+
+REMEDY = "take the folder from a copy, or begin the run anew with overwrite"
+_SIZE = 16  # bytes of a checksum
+_JSON_AT_MOST, _HEADER_AT_MOST = 2**28, 2**26  # bytes
+_BLOCK = 2**22
+_END = re.compile(rb',\n  "checksum": "([0-9a-f]{32})"\n\}\n')
+_END_SIZE = len(b',\n  "checksum": ""\n}\n') + 2 * _SIZE
+_HEAD = b'{"__metadata__":{"checksum":"'
+_TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.complex64: "C64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.uint64: "U64",
+}
+_NAMES = {name: dtype for dtype, name in _TYPES.items()}
+
+
+def damaged(path: Path, what: str) -> DamagedError:
+    return DamagedError(f"{path} {what}: {REMEDY}")
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> str:
+    """Write a JSON object with its checksum, which is returned; infinite numbers stay, as Python reads them."""
+    text = json.dumps({**value, "checksum": ""}, indent=2).encode()
+    body = text[: text.rindex(b',\n  "checksum"')]
+    checksum = _hash(body)
+    write_bytes(path, [body, f',\n  "checksum": "{checksum}"\n}}\n'.encode()])
+    return checksum
+
+
+def read_json(path: Path) -> tuple[dict[str, Any], str]:
+    """A JSON object as it was written, and its checksum. One of format 1 has none, and is read as it is."""
+    with _opened(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > _JSON_AT_MOST:
+            raise damaged(path, f"has {size} bytes, which no run writes into it")
+        text = file.read()
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise damaged(path, "is damaged (it is no JSON)") from None
+    if not isinstance(value, dict):
+        raise damaged(path, "is damaged (it holds no object)")
+    seal = _END.fullmatch(text[-_END_SIZE:])
+    if seal is None and value.get("format") == 1 and "checksum" not in value:
+        return value, ""
+    if seal is None or seal[1].decode() != _hash(text[:-_END_SIZE]):
+        raise damaged(path, "is damaged, or was changed by hand (its checksum is another)")
+    del value["checksum"]
+    return value, seal[1].decode()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    """Write a safetensors file with `about` as JSON in its metadata; return its checksum."""
+    ready = {name: leaf.detach().cpu().contiguous() for name, leaf in tensors.items()}
+    ordered = sorted(ready, key=lambda name: (-ready[name].dtype.itemsize, name))  # each aligned to its own type
+    entries, end = {}, 0
+    for name in ordered:
+        leaf = ready[name]
+        start, end = end, end + leaf.numel() * leaf.element_size()
+        entries[name] = {"dtype": _TYPES[leaf.dtype], "shape": list(leaf.shape), "data_offsets": [start, end]}
+    rest = json.dumps({"about": json.dumps(about)})[1:]  # what follows the checksum in the metadata
+    header = _HEAD + b"0" * 2 * _SIZE + b'",' + rest.encode()
+    header += b"," + json.dumps(entries)[1:].encode() if entries else b"}"
+    header += b" " * (-len(header) % 8)
+    pieces: list[bytes | memoryview] = [
+        len(header).to_bytes(8, "little") + header,
+        *(_raw(ready[name]) for name in ordered),
+    ]
+    checksum = _hash(*pieces)
+    at = 8 + len(_HEAD)
+    first = bytes(pieces[0])
+    pieces[0] = first[:at] + checksum.encode() + first[at + 2 * _SIZE :]
+    write_bytes(path, pieces)
+    return checksum
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
+    """The tensors of a safetensors file as they were written, what it says about them, and its checksum."""
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if not len(_HEAD) + 2 * _SIZE <= length <= min(size - 8, _HEADER_AT_MOST):
+            raise damaged(path, "is damaged (it is cut off, or no file of tensors)")
+        header = file.read(length)
+        end = len(_HEAD) + 2 * _SIZE
+        claimed = header[len(_HEAD) : end]
+        body = torch.empty(size - 8 - length, dtype=torch.uint8)
+        if len(body) and file.readinto(body.numpy().data) != len(body):
+            raise damaged(path, "was cut off while it was read")
+    blank = header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:]
+    checksum = _hash(length.to_bytes(8, "little") + blank, _raw(body))
+    if checksum.encode() != claimed:
+        raise damaged(path, "is damaged (its checksum is another)")
+    try:
+        entries = json.loads(header)
+        about = json.loads(entries.pop("__metadata__")["about"])
+        tensors = {name: _tensor(body, entry) for name, entry in entries.items()}
+    except (ValueError, LookupError, TypeError, RecursionError, RuntimeError):
+        raise damaged(path, "is damaged (what it says of itself cannot be)") from None
+    return tensors, about, checksum
+
+
+def entry_of(path: Path) -> dict[str, Any]:
+    """Size and checksum of a file, for a list that another file holds."""
+    digest, size = blake2b(digest_size=_SIZE), 0
+    with _opened(path) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+    return {"bytes": size, "blake2b": digest.hexdigest()}
+
+
+def read_entry(path: Path, entry: Any, *, sealed: bool = True) -> bytes:
+    """A file that is the one in the list; one of another size is not read. Not `sealed`: there was no list."""
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        listed = isinstance(entry, dict) and size == entry.get("bytes")
+        raw = file.read() if listed or not sealed else b""
+    if sealed and not (listed and _hash(raw) == entry.get("blake2b")):
+        raise damaged(path, "is damaged, or of another run (its checksum is another)")
+    return raw
+
+
+def _opened(path: Path) -> BufferedReader:
+    """A plain file, opened to be read: no link out of the folder, and no pipe that would wait for ever."""
+    try:
+        kind = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise damaged(path, "is missing") from None
+    if not stat.S_ISREG(kind):
+        raise damaged(path, "is no plain file")
+    return open(path, "rb")
+
+
+def _hash(*pieces: bytes | memoryview) -> str:
+    digest = blake2b(digest_size=_SIZE)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _raw(leaf: Tensor) -> memoryview:
+    return leaf.reshape(-1).view(torch.uint8).numpy().data if leaf.numel() else memoryview(b"")
+
+
+def _tensor(body: Tensor, entry: Mapping[str, Any]) -> Tensor:
+    dtype, shape, (start, stop) = _NAMES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+    if not 0 <= start <= stop <= len(body) or stop - start != prod(shape) * dtype.itemsize:
+        raise ValueError("a tensor that does not lie in its file")
+    return body[start:stop].view(dtype).view(shape)

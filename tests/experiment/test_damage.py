@@ -1,0 +1,162 @@
+"""What is missing, stale, changed or of another run is refused by name; nothing of it is gone on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import descant as dc
+from descant.errors import DamagedError, ResumeError, SettingError
+from tests.experiment.small import DATA, Net, begin, copied, reseal, result, resume, task
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on disk, interrupted after a flush (of round 17) and three more commits."""
+    folder = tmp_path_factory.mktemp("broken")
+    begin(folder, stop=20)
+    commits = sorted(file.name for file in (folder / "journal").glob("commit-*"))
+    assert commits == [f"commit-{r:08d}.safetensors" for r in (17, 18, 19, 20)]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("unbroken")
+    begin(folder)
+    return result(folder)
+
+
+def test_a_module_that_was_initialised_anew_goes_on_from_the_first_model_in_the_folder(
+    broken: Path, expected: str, tmp_path: Path
+) -> None:
+    for seed, store in ((5, "disk"), (6, "memory")):
+        folder = tmp_path / store
+        if store == "disk":
+            copied(broken, folder)
+        else:
+            begin(folder, stop=9, store="memory", commit=4)
+        resume(folder, seed)
+        found, wanted = json.loads(result(folder)), json.loads(expected)
+        for name in ("rounds", "clients") if store == "memory" else ("rounds", "clients", "models", "rows"):
+            assert found[name] == wanted[name]
+
+
+@pytest.mark.parametrize(
+    ("harm", "named"),
+    [
+        (
+            lambda f: (f / "journal" / "commit-00000019.safetensors").unlink(),
+            "commit-00000019.safetensors is missing",
+        ),
+        (
+            lambda f: (f / "journal" / "commit-00000018.safetensors").unlink(),
+            "commit-00000018.safetensors is missing",
+        ),
+        (
+            lambda f: [c.unlink() for c in (f / "journal").glob("commit-*")],
+            "commit-00000017.safetensors is missing",
+        ),
+        (
+            lambda f: (f / "journal" / "segment-00000004.safetensors").unlink(),
+            "segment-00000004.safetensors is missing",
+        ),
+        (lambda f: (f / "clients" / "leaf0.bin").unlink(), r"leaf0\.bin is missing"),
+        (lambda f: (f / "clients" / "leaf0.bin").write_bytes(b""), r"leaf0\.bin has 0 bytes"),
+        (lambda f: (f / "clients" / "leaves.json").unlink(), r"leaves\.json is missing"),
+        (lambda f: (f / "clients" / "sums.bin").unlink(), r"sums\.bin is missing"),
+        (lambda f: shutil.rmtree(f / "clients"), r"leaves\.json is missing"),
+        (lambda f: (f / "start.safetensors").unlink(), r"start\.safetensors is missing"),
+        (lambda f: reseal(f / "start.json", spare=1), "is a commit of another run than start.json began"),
+    ],
+)
+def test_what_is_missing_is_named(broken: Path, tmp_path: Path, harm: Callable[[Path], object], named: str) -> None:
+    folder = copied(broken, tmp_path / "run")
+    harm(folder)
+    with pytest.raises(DamagedError, match=named):
+        resume(folder)
+
+
+def test_rows_of_an_earlier_moment_are_refused(broken: Path, tmp_path: Path) -> None:
+    """A copy that was taken file by file while the run went on."""
+    begin(tmp_path / "early", stop=10)
+    for name in ("leaf0.bin", "sums.bin"):
+        folder = copied(broken, tmp_path / "run")
+        shutil.copy(tmp_path / "early" / "clients" / name, folder / "clients" / name)
+        with pytest.raises(DamagedError, match=r"leaf\d\.bin (holds rows of another moment|is damaged)"):
+            resume(folder)
+
+
+def test_commits_that_came_back_from_before_a_flush_change_nothing(
+    broken: Path, expected: str, tmp_path: Path
+) -> None:
+    begin(tmp_path / "early", stop=10)
+    folder = copied(broken, tmp_path / "run")
+    for early in (tmp_path / "early" / "journal").glob("commit-*"):
+        shutil.copy(early, folder / "journal" / early.name)
+    resume(folder)
+    assert result(folder) == expected
+
+
+def test_fewer_rounds_than_there_are_is_another_run(broken: Path, tmp_path: Path) -> None:
+    folder = copied(broken, tmp_path / "run")
+    start = json.loads((folder / "start.json").read_text())
+    reseal(folder / "start.json", config=start["config"] | {"rounds": 5})
+    with pytest.raises(DamagedError, match=r"commit-00000018\.safetensors is a commit of another run"):
+        resume(folder)
+
+
+def test_an_edited_start_is_refused(broken: Path, tmp_path: Path) -> None:
+    folder = copied(broken, tmp_path / "run")
+    text = (folder / "start.json").read_text()
+    (folder / "start.json").write_text(text.replace('"rounds": 22', '"rounds": 30'))
+    with pytest.raises(DamagedError, match=r"start\.json is damaged, or was changed by hand.*overwrite"):
+        resume(folder)
+
+
+def test_another_forward_or_loss_by_the_same_name_is_refused(broken: Path, tmp_path: Path) -> None:
+    def other(self: Net, inputs: Tensor) -> Tensor:
+        hidden: Tensor = self.head(torch.relu(self.norm(self.random(inputs + self.shift))))
+        return hidden
+
+    class Other(Net):
+        forward = other
+
+    Other.__qualname__, Other.__name__ = Net.__qualname__, Net.__name__
+    with pytest.raises(ResumeError, match="begun with another model"):
+        dc.resume(broken, task(net=Other), DATA)
+
+    def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 2 * torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    model = task().model
+    with pytest.raises(ResumeError, match="begun with another loss"):
+        dc.resume(broken, dc.Task(model, cross_entropy, task().metric), DATA)
+    metric = dc.Metric("accuracy", lambda outputs, targets: outputs[:, 0], higher_is_better=True)
+    with pytest.raises(ResumeError, match="begun with another metric"):
+        dc.resume(broken, dc.Task(model, metric=metric), DATA)
+
+
+def unsealed(folder: Path, name: str) -> None:
+    """A JSON file as the first format had it."""
+    value = json.loads((folder / name).read_text()) | {"format": 1}
+    (folder / name).write_text(json.dumps({k: v for k, v in value.items() if k not in ("checksum", "files")}))
+
+
+def test_a_run_of_the_first_format_is_read_and_not_resumed(broken: Path, tmp_path: Path) -> None:
+    folder = copied(broken, tmp_path / "run")
+    unsealed(folder, "start.json")
+    with pytest.raises(ResumeError, match=r"begun in format 1.*finish it with the version"):
+        resume(folder)
+    with pytest.raises(SettingError, match="holds an unfinished run"):
+        begin(folder)
+    run = begin(folder, overwrite=True)
+    assert run is not None
+    unsealed(folder, "run.json")
+    assert dc.load(folder).clients.equals(run.clients)

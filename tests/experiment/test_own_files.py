@@ -1,0 +1,98 @@
+"""A run's folder may hold the user's own files: none of them is ever removed or replaced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import descant as dc
+from descant.errors import SettingError
+from descant.experiment import finished, unfinished
+
+FILES = ["run.json", "start.json", "rounds.parquet", "clients.parquet", "federation.parquet", "summary.json"]
+
+
+@pytest.fixture(scope="module")
+def data() -> dc.FederatedData:
+    return dc.data.synthetic(clients=5, samples=20, dim=4, classes=3)
+
+
+def run(data: dc.FederatedData, out: Path, **settings: Any) -> dc.Run:
+    how: dict[str, Any] = {"rounds": 2, "mode": "vmap", "commit": 1} | settings
+    return dc.simulate(dc.Task(torch.nn.Linear(4, 3)), data, dc.methods.Local(steps=1), out=out, **how)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("entry", [*FILES, "state.safetensors", "clients/a.npz", "journal/2026-01-01.md"])
+def test_what_the_user_has_by_our_names_is_refused(
+    data: dc.FederatedData, tmp_path: Path, entry: str, overwrite: bool
+) -> None:
+    (tmp_path / entry).parent.mkdir(exist_ok=True)
+    (tmp_path / entry).write_text("{}")
+    name = entry.split("/")[0]
+    with pytest.raises(SettingError, match=rf"holds '{name}', which no run of descant made.*move it away"):
+        run(data, tmp_path, overwrite=overwrite)
+    assert contents(tmp_path) == {entry: b"{}"}
+
+
+def test_other_files_of_the_users_stay(data: dc.FederatedData, tmp_path: Path) -> None:
+    for name in (".notes.tmp", ".run.json.old.tmp", "notes.md"):
+        (tmp_path / name).write_text("mine")
+    mine = contents(tmp_path)
+    run(data, tmp_path)
+    run(data, tmp_path, overwrite=True)
+    assert mine.items() <= contents(tmp_path).items()
+
+
+@pytest.mark.parametrize("entry", ["clients/a.npz", "journal/notes.md", "clients/leaf0.bin.bak"])
+def test_what_the_user_put_beside_a_run_later_is_refused(
+    data: dc.FederatedData, tmp_path: Path, entry: str
+) -> None:
+    run(data, tmp_path)
+    (tmp_path / entry).parent.mkdir(exist_ok=True)
+    (tmp_path / entry).write_text("mine")
+    before = contents(tmp_path)
+    with pytest.raises(SettingError, match=f"holds '{entry}'"):
+        run(data, tmp_path, overwrite=True)
+    assert contents(tmp_path) == before and finished(tmp_path)
+
+
+def test_a_link_is_not_followed_out_of_the_folder(data: dc.FederatedData, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "leaf0.bin").write_text("mine")
+    run(data, tmp_path / "run")
+    (tmp_path / "run" / "clients").symlink_to(tmp_path / "mine")
+    with pytest.raises(SettingError, match="holds 'clients'"):
+        run(data, tmp_path / "run", overwrite=True)
+    assert (tmp_path / "mine" / "leaf0.bin").read_text() == "mine"
+
+
+def test_a_run_takes_only_its_own_files_with_it(data: dc.FederatedData, tmp_path: Path) -> None:
+    """A mistake in the first round removes what was begun, and nothing else."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.npz").write_text("mine")
+
+    def mistake(record: object) -> None:
+        (tmp_path / "clients" / "mine.txt").write_text("put there while it ran")
+        raise ZeroDivisionError
+
+    with pytest.raises((ZeroDivisionError, SettingError)):
+        run(data, tmp_path, store="disk", progress=mistake)
+    kept = contents(tmp_path)
+    assert kept["clients/mine.txt"] and kept["data/a.npz"] == b"mine"
+
+
+def test_a_run_that_was_copied_without_its_marker_is_still_ours(data: dc.FederatedData, tmp_path: Path) -> None:
+    run(data, tmp_path, store="disk")
+    (tmp_path / ".descant").unlink()
+    assert "descant" in json.loads((tmp_path / "run.json").read_text())["config"]["versions"]
+    run(data, tmp_path, overwrite=True)
+    assert finished(tmp_path) and not unfinished(tmp_path) and not (tmp_path / "clients").exists()
