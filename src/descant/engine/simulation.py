@@ -154,8 +154,9 @@ class Simulation:
                 continue
             sends = torch.isin(who, cohort)
             if method.drops_stragglers:
-                lost += int((sends & (local.share < 1)).sum())
-                sends &= local.share == 1
+                finished = local.taken("shared" if "shared" in method.trains else None).finished
+                lost += int((sends & ~finished).sum())
+                sends &= finished
             if sends.any():
                 message = server.message(message, local.buffers)
                 inbox.put({name: leaf[sends] for name, leaf in message.items()}, who[sends])

@@ -17,7 +17,7 @@ from descant.execution.base import SingleExampleError
 from descant.execution.batches import Rows, Schedule
 from descant.execution.phases import Phase, phases
 from descant.execution.steps import heavy_ball, run_step
-from descant.methods import Work
+from descant.methods import Taken, Work
 from descant.methods.base import Step, X
 from descant.task import Batch, Layout
 
@@ -52,6 +52,7 @@ class View:
         self.evaluations = torch.zeros_like(clients)  # minibatch gradients [K]
         self.examples = torch.zeros_like(clients)  # example gradients [K]
         self.figures: dict[str, Tensor] = {}
+        self._taken: dict[str, Taken] = {}  # by role
 
     def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
         if work.momentum:
@@ -59,13 +60,17 @@ class View:
             moving, resting = partial(heavy_ball, step, work.momentum), replace(work, momentum=0.0)
             return self.run(moving, (x, torch.zeros_like(x)), *rows, work=resting, role=role, draws=draws)[0]
         roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
-        steps = self._schedule(work, role, self.clients, self.share).steps
+        schedule = self._schedule(work, role, self.clients, self.share)
+        steps = schedule.steps
+        self._taken.setdefault(role, self._nothing())
         model = role.split("/")[0]
         state, until = (x, self.statistics(model), torch.zeros_like(steps, dtype=torch.bool)), False
         with torch.no_grad():
             for phase in phases(steps, self.setting.execution.width):
                 state, until = self._run_phase(phase, step, state, rows, steps, work, roles)
         x, statistics, met = state
+        finished = self._taken[role].finished & (met | (steps == schedule.asked))
+        self._taken[role] = self._taken[role]._replace(finished=finished)
         if until:
             self.record("capped", ~met)
         if statistics.shape[1]:
@@ -102,11 +107,34 @@ class View:
             taken += active
             if stepped.met is not None:
                 until, met = True, met | stepped.met
+        moved = taken - (met & ~phase.take(state[2])).long() if until else taken
+        took = self._taken[roles[0]]
+        drawn = phase.take(took.examples)
         for schedule, calls in zip(schedules, gradients, strict=True):
-            seen = schedule.examples(phase.begin + taken) - schedule.examples(torch.full_like(taken, phase.begin))
+            before = schedule.examples(torch.full_like(taken, phase.begin))
+            seen = schedule.examples(phase.begin + taken) - before
+            drawn = drawn + (schedule.examples(phase.begin + moved) - before if until else seen)
             self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * taken)
             self.examples = phase.put(self.examples, phase.take(self.examples) + calls * seen)
+        walked, drawn = phase.put(took[:2], (phase.take(took.steps) + moved, drawn))
+        self._taken[roles[0]] = Taken(walked, drawn, took.finished)
         return phase.put(state, (x, statistics, met)), until
+
+    def _nothing(self) -> Taken:
+        zero = torch.zeros_like(self.clients)
+        return Taken(zero, zero, torch.ones_like(zero, dtype=torch.bool))
+
+    def taken(self, role: str | None = None) -> Taken:
+        total = self._nothing()
+        for name, of in self._taken.items():
+            if role is None or name == role or name.startswith(f"{role}/"):
+                total = Taken(total.steps + of.steps, total.examples + of.examples, total.finished & of.finished)
+        return total
+
+    @property
+    def finished(self) -> Tensor:
+        """Whether [K] the clients have taken all the steps that their work asked for, over all runs."""
+        return self.taken().finished
 
     def part(self, name: str) -> Batch:
         rows = self._rows(name)

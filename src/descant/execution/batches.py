@@ -96,9 +96,9 @@ class Schedule:
         if drop_last and not self.full:
             self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
             self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
-        asked = work.steps if work.steps is not None else work.epochs or 1
-        finished = (share * asked).ceil().long()  # a straggler stops after 1..asked of its steps or epochs
-        self.steps = finished if work.steps is not None else finished * self.per_epoch  # [K]
+        epochs = work.epochs or 1
+        self.asked = epochs * self.per_epoch if work.steps is None else torch.full_like(self.sizes, work.steps)
+        self.steps = (share * self.asked).ceil().long()  # [K]; a straggler stops after 1..asked of its steps
         self._length = int(self.steps.max())
         self._full: Batch | None = None
         self._begin, self._drawn = -1, self.steps

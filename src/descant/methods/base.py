@@ -105,6 +105,14 @@ class Work:
         return self.batch
 
 
+class Taken(NamedTuple):
+    """The local work that K clients have done."""
+
+    steps: Tensor  # [K] steps that moved x; one that only found a rule met (`Until`) is none
+    examples: Tensor  # [K] examples in the minibatches of these steps
+    finished: Tensor  # [K] bool: whether all the steps that were asked for were taken, or the rule was met
+
+
 class LocalView(Protocol):
     """What a method may see of its K clients, and the loop that runs its steps."""
 
@@ -121,6 +129,13 @@ class LocalView(Protocol):
 
         `role` addresses the minibatches: two runs with the same role, round and client see the same ones. The part
         before a '/' names the model that is trained, "shared" or "personal", for the sake of running statistics.
+        """
+        ...
+
+    def taken(self, role: str | None = None) -> Taken:
+        """What each client has done in this round: stragglers take fewer steps, small clients shorter epochs.
+
+        Of all runs; or of those in a `role` and its parts ("personal" and "personal/1"), added up.
         """
         ...
 
@@ -185,7 +200,7 @@ class Method(ABC):
 
     @property
     def drops_stragglers(self) -> bool:
-        """Whether the message of a client that did not finish its work is lost."""
+        """Whether the message of a client that did not finish its work, on the shared model if any, is lost."""
         return False
 
     @property
