@@ -125,6 +125,7 @@ class Simulation:
     def personal(self, who: Tensor) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy now, and their running statistics [K, b]."""
         state, local = self._open(who, self._deployed)
+        local.deploys = True
         x = self.method.personal(seen_by(who, self.method.broadcast(self.server.state)), state, local)
         return x, local.statistics("personal")
 

@@ -51,20 +51,26 @@ class View:
         self.n = self._rows("train").sizes
         self.evaluations = torch.zeros_like(clients)  # minibatch gradients [K]
         self.examples = torch.zeros_like(clients)  # example gradients [K]
+        self.scored = torch.zeros_like(clients)  # examples whose loss was asked for [K]
         self.figures: dict[str, Tensor] = {}
+        self.deploys = False  # whether the method makes the models that clients deploy (`Method.personal`)
         self._taken: dict[str, Taken] = {}  # by role
+        self._last = "shared"  # the model that was trained last
 
-    def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
+    def run(
+        self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1, start: str | None = None
+    ) -> X:
         if work.momentum:
             assert isinstance(x, Tensor), "a step on several tensors keeps its own momentum"
             moving, resting = partial(heavy_ball, step, work.momentum), replace(work, momentum=0.0)
-            return self.run(moving, (x, torch.zeros_like(x)), *rows, work=resting, role=role, draws=draws)[0]
+            carried = (x, torch.zeros_like(x))
+            return self.run(moving, carried, *rows, work=resting, role=role, draws=draws, start=start)[0]
         roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
         schedule = self._schedule(work, role, self.clients, self.share)
         steps = schedule.steps
         self._taken.setdefault(role, self._nothing())
-        model = role.split("/")[0]
-        state, until = (x, self.statistics(model), torch.zeros_like(steps, dtype=torch.bool)), False
+        self._last = model = role.split("/")[0]
+        state, until = (x, self._first(model, start), torch.zeros_like(steps, dtype=torch.bool)), False
         with torch.no_grad():
             for phase in phases(steps, self.setting.execution.width):
                 state, until = self._run_phase(phase, step, state, rows, steps, work, roles)
@@ -140,8 +146,10 @@ class View:
         rows = self._rows(name)
         return rows.all(torch.zeros_like(self.clients), int(rows.sizes.max()))
 
-    def losses(self, x: Tensor, part: str = "train") -> Tensor:
-        return measure(self.setting.execution, x, self.statistics("shared"), self._rows(part))[0].to(x.dtype)
+    def losses(self, x: Tensor, part: str = "train", model: str | None = None) -> Tensor:
+        rows, statistics = self._rows(part), self.statistics(self._last) if model is None else self._of(model)
+        self.scored = self.scored + rows.sizes
+        return measure(self.setting.execution, x, statistics, rows)[0].to(x.dtype)
 
     def record(self, name: str, values: Tensor) -> None:
         self.figures[name] = self.figures.get(name, torch.zeros_like(values, dtype=torch.float64)) + values
@@ -159,3 +167,21 @@ class View:
         if model in self.buffers:
             return self.buffers[model]
         return next(iter(self.buffers.values()))
+
+    def _of(self, model: str) -> Tensor:
+        if model not in self.buffers:
+            raise ValueError(f"no model called '{model}' is trained here, only {', '.join(self.buffers)}")
+        return self.buffers[model]
+
+    def _first(self, model: str, start: str | None) -> Tensor:
+        """The running statistics [K, b] that the training of a model begins with.
+
+        Where clients deploy a model that no round has trained, it is made from the shared one.
+        """
+        if start is not None:
+            return self._of(start)
+        own = self.statistics(model)
+        if not self.deploys or not own.shape[1] or "shared" not in self.buffers:
+            return own
+        untouched = (own == self.setting.execution.task.buffer_start().to(own.device)).all(1)
+        return torch.where(untouched[:, None], self.buffers["shared"], own)

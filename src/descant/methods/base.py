@@ -124,11 +124,15 @@ class LocalView(Protocol):
     layout: Layout  # name -> slice of d
     buffers: dict[str, Tensor]  # model -> its running statistics [K, b]; b is 0 where a model keeps none
 
-    def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
+    def run(
+        self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1, start: str | None = None
+    ) -> X:
         """Apply `step` as often as each client's work asks.
 
         `role` addresses the minibatches: two runs with the same role, round and client see the same ones. The part
-        before a '/' names the model that is trained, "shared" or "personal", for the sake of running statistics.
+        before a '/' names the model that is trained, "shared", "personal" or another one of `trains`, for the sake
+        of running statistics. They go on from where that model's were, or from those of the model `start`, where x
+        was made from it. In `personal` a model that no round has trained begins with the shared one's.
         """
         ...
 
@@ -143,8 +147,12 @@ class LocalView(Protocol):
         """All the clients' "train" or "valid" examples, padded."""
         ...
 
-    def losses(self, x: Tensor, part: str = "train") -> Tensor:
-        """The mean loss [K] of the models x [K, d] on a part of the clients' own data."""
+    def losses(self, x: Tensor, part: str = "train", model: str | None = None) -> Tensor:
+        """The mean loss [K] of the models x [K, d] on a part of the clients' own data.
+
+        They predict with the running statistics of `model`, by default the one that was trained last in this round;
+        before any was, with the shared model's.
+        """
         ...
 
     def record(self, name: str, values: Tensor) -> None:
@@ -158,7 +166,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    trains: ClassVar[tuple[str, ...]]  # "shared", "personal" or both: what `local.run` is called for
+    trains: ClassVar[tuple[str, ...]]  # "shared", "personal" or any names: what `local.run` is called for
     has_shared: ClassVar[bool]  # whether there is a global model
     personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
 
