@@ -77,7 +77,8 @@ def test_a_method_learns_what_its_clients_did(federation: Any, view: Any) -> Non
         rest = 5 % ((local.n + 1) // 2) * 2
         assert torch.equal(local.taken("shared").examples[whole], (once + 2 * rest)[whole])
         assert local.taken("personal").finished.all(), "one step is always finished"
-        assert not local.taken("shared").finished.all() and local.taken("shared").finished[whole].all()
+        assert torch.equal(local.finished, local.taken("shared").finished), "what a message tells of"
+        assert not local.finished.all() and local.taken("shared").finished[whole].all()
 
 
 def test_who_meets_a_rule_has_finished_and_did_not_move_at_that_step(federation: Any, view: Any) -> None:

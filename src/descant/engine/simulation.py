@@ -155,9 +155,8 @@ class Simulation:
                 continue
             sends = torch.isin(who, cohort)
             if method.drops_stragglers:
-                finished = local.taken("shared" if "shared" in method.trains else None).finished
-                lost += int((sends & ~finished).sum())
-                sends &= finished
+                lost += int((sends & ~local.finished).sum())
+                sends &= local.finished
             if sends.any():
                 message = server.message(message, local.buffers)
                 inbox.put({name: leaf[sends] for name, leaf in message.items()}, who[sends])

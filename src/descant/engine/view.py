@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from descant.execution import Compile, Execution
 from descant.execution.base import SingleExampleError
 from descant.execution.batches import Rows, Schedule
 from descant.execution.phases import Phase, phases
-from descant.execution.steps import heavy_ball, run_step
+from descant.execution.steps import Steps, heavy_ball
 from descant.methods import Taken, Work
 from descant.methods.base import Step, X
 from descant.task import Batch, Layout
@@ -31,6 +31,20 @@ class Setting:
     seed: int
     stragglers: float = 0.0
     drop_last: bool = False
+
+
+class _Ran(NamedTuple):
+    """A run of local steps, for whoever asks what it was."""
+
+    role: str
+    schedule: Schedule  # of all K clients
+    draws: int
+    steps: Tensor  # [K] that moved x
+    met: Tensor  # [K] whether a rule ended them
+
+    @property
+    def finished(self) -> Tensor:
+        return self.met | (self.schedule.steps == self.schedule.asked)
 
 
 class View:
@@ -54,8 +68,7 @@ class View:
         self.scored = torch.zeros_like(clients)  # examples whose loss was asked for [K]
         self.figures: dict[str, Tensor] = {}
         self.deploys = False  # whether the method makes the models that clients deploy (`Method.personal`)
-        self._taken: dict[str, Taken] = {}  # by role
-        self._last = "shared"  # the model that was trained last
+        self._runs: list[_Ran] = []
 
     def run(
         self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1, start: str | None = None
@@ -66,17 +79,20 @@ class View:
             carried = (x, torch.zeros_like(x))
             return self.run(moving, carried, *rows, work=resting, role=role, draws=draws, start=start)[0]
         roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
-        schedule = self._schedule(work, role, self.clients, self.share)
-        steps = schedule.steps
-        self._taken.setdefault(role, self._nothing())
-        self._last = model = role.split("/")[0]
-        state, until = (x, self._first(model, start), torch.zeros_like(steps, dtype=torch.bool)), False
+        schedules = [self._schedule(work, role, self.clients, self.share) for role in roles]
+        model, steps = role.split("/")[0], schedules[0].steps
+        met, walked, until = torch.zeros_like(steps, dtype=torch.bool), torch.zeros_like(steps), False
+        state = (x, self._first(model, start), met, walked)
         with torch.no_grad():
             for phase in phases(steps, self.setting.execution.width):
-                state, until = self._run_phase(phase, step, state, rows, steps, work, roles)
-        x, statistics, met = state
-        finished = self._taken[role].finished & (met | (steps == schedule.asked))
-        self._taken[role] = self._taken[role]._replace(finished=finished)
+                here = schedules
+                if phase.who is not None:
+                    who, share = phase.take((self.clients, self.share))
+                    here = [self._schedule(work, role, who, share) for role in roles]
+                state, until = self._run_phase(phase, step, state, rows, steps, here)
+        x, statistics, met, walked = state
+        schedules[0].release()
+        self._runs.append(_Ran(role, schedules[0], draws, walked - met.long() if until else walked, met))
         if until:
             self.record("capped", ~met)
         if statistics.shape[1]:
@@ -87,25 +103,24 @@ class View:
         self,
         phase: Phase,
         step: Step,
-        state: tuple[Any, Tensor, Tensor],
+        state: tuple[Any, Tensor, Tensor, Tensor],
         rows: tuple[Tensor, ...],
         steps: Tensor,
-        work: Work,
-        roles: list[str],
-    ) -> tuple[tuple[Any, Tensor, Tensor], bool]:
-        """The steps of a phase on its clients: their x, their running statistics and whether they have met the
-        rule after it; and whether the step has such a rule (`Until`)."""
-        (x, statistics, met), along = phase.take(state), phase.take(rows)
-        schedules = [self._schedule(work, role, phase.take(self.clients), phase.take(self.share)) for role in roles]
+        schedules: list[Schedule],
+    ) -> tuple[tuple[Any, Tensor, Tensor, Tensor], bool]:
+        """The steps of a phase on its clients: their x, their running statistics, whether they have met the rule
+        and how many steps they took after it; and whether the step has such a rule (`Until`)."""
+        (x, statistics, met, walked), along = phase.take(state), phase.take(rows)
         left = torch.where(phase.real, phase.take(steps), 0)
-        taken, gradients, until = torch.zeros_like(left), (0,) * len(roles), False
+        stepping = Steps(step, self.setting.execution)
+        taken, gradients, until = torch.zeros_like(left), (0,) * len(schedules), False
         for s in range(phase.begin, phase.end):
             active = (left > s) & ~met
             if until and not active.any():
                 break
             sources = tuple(schedule.at(s) for schedule in schedules)
             try:
-                stepped = run_step(step, self.setting.execution, x, statistics, sources, active, along)
+                stepped = stepping(x, statistics, sources, active, along)
             except SingleExampleError as error:
                 guilty = phase.take(self.clients)[error.rows].tolist()
                 raise SingleExampleError(guilty, [f"'{self.setting.data.clients[k]}'" for k in guilty]) from error
@@ -113,41 +128,39 @@ class View:
             taken += active
             if stepped.met is not None:
                 until, met = True, met | stepped.met
-        moved = taken - (met & ~phase.take(state[2])).long() if until else taken
-        took = self._taken[roles[0]]
-        drawn = phase.take(took.examples)
         for schedule, calls in zip(schedules, gradients, strict=True):
-            before = schedule.examples(torch.full_like(taken, phase.begin))
-            seen = schedule.examples(phase.begin + taken) - before
-            drawn = drawn + (schedule.examples(phase.begin + moved) - before if until else seen)
+            seen = schedule.examples(phase.begin + taken) - schedule.examples(torch.full_like(taken, phase.begin))
             self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * taken)
             self.examples = phase.put(self.examples, phase.take(self.examples) + calls * seen)
-        walked, drawn = phase.put(took[:2], (phase.take(took.steps) + moved, drawn))
-        self._taken[roles[0]] = Taken(walked, drawn, took.finished)
-        return phase.put(state, (x, statistics, met)), until
-
-    def _nothing(self) -> Taken:
-        zero = torch.zeros_like(self.clients)
-        return Taken(zero, zero, torch.ones_like(zero, dtype=torch.bool))
+        return phase.put(state, (x, statistics, met, walked + taken)), until
 
     def taken(self, role: str | None = None) -> Taken:
-        total = self._nothing()
-        for name, of in self._taken.items():
-            if role is None or name == role or name.startswith(f"{role}/"):
-                total = Taken(total.steps + of.steps, total.examples + of.examples, total.finished & of.finished)
-        return total
+        steps, examples, finished = (torch.zeros_like(self.clients) for _ in range(3))
+        finished = finished == 0
+        for ran in self._runs:
+            if role is None or ran.role == role or ran.role.startswith(f"{role}/"):
+                steps, examples = steps + ran.steps, examples + ran.draws * ran.schedule.examples(ran.steps)
+                finished = finished & ran.finished
+        return Taken(steps, examples, finished)
 
     @property
     def finished(self) -> Tensor:
-        """Whether [K] the clients have taken all the steps that their work asked for, over all runs."""
-        return self.taken().finished
+        """Whether [K] the clients have taken all the steps that the work behind their message asked for: that on
+        the shared model, or, where none was trained, all."""
+        shared = [ran for ran in self._runs if ran.role.split("/")[0] == "shared"]
+        finished = torch.ones_like(self.clients, dtype=torch.bool)
+        for ran in shared or self._runs:
+            finished = finished & ran.finished
+        return finished
 
     def part(self, name: str) -> Batch:
         rows = self._rows(name)
         return rows.all(torch.zeros_like(self.clients), int(rows.sizes.max()))
 
     def losses(self, x: Tensor, part: str = "train", model: str | None = None) -> Tensor:
-        rows, statistics = self._rows(part), self.statistics(self._last) if model is None else self._of(model)
+        rows = self._rows(part)
+        last = self._runs[-1].role.split("/")[0] if self._runs else "shared"
+        statistics = self.statistics(last) if model is None else self._of(model)
         self.scored = self.scored + rows.sizes
         return measure(self.setting.execution, x, statistics, rows)[0].to(x.dtype)
 
