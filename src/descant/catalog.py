@@ -18,7 +18,7 @@ from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, Partition
 from descant.datasets import DATASETS
 from descant.errors import SettingError, unknown
-from descant.methods import METHODS, SCHEDULES, ByRound, Method
+from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
 
 Spec = str | Mapping[str, Any]
@@ -29,6 +29,7 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "codecs": CODECS,
     "projections": PROJECTIONS,
     "penalties": PENALTIES,
+    "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
     "datasets": DATASETS,
     "partitions": PARTITIONS,
@@ -39,6 +40,7 @@ _NESTED: dict[type, str] = {
     Projection: "projections",
     Penalty: "penalties",
     Aggregator: "aggregators",
+    Optimizer: "optimizers",
     ByRound: "schedules",
     Partition: "partitions",
 }

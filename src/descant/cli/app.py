@@ -45,6 +45,7 @@ class Kind(StrEnum):
     CODECS = "codecs"
     PROJECTIONS = "projections"
     PENALTIES = "penalties"
+    OPTIMIZERS = "optimizers"
     SCHEDULES = "schedules"
     DATASETS = "datasets"
     PARTITIONS = "partitions"

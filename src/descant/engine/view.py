@@ -12,13 +12,15 @@ from torch import Tensor
 from descant.data import FederatedData
 from descant.engine.cohort import finished_share
 from descant.engine.measure import measure
+from descant.errors import SettingError
 from descant.execution import Compile, Execution
 from descant.execution.base import SingleExampleError
 from descant.execution.batches import Rows, Schedule
 from descant.execution.phases import Phase, phases
-from descant.execution.steps import Steps, heavy_ball
-from descant.methods import Taken, Work
+from descant.execution.steps import Steps, optimized
+from descant.methods import SGD, ByRound, Momentum, Taken, Work
 from descant.methods.base import Step, X
+from descant.methods.schedules import in_round
 from descant.task import Batch, Layout
 
 
@@ -73,11 +75,12 @@ class View:
     def run(
         self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1, start: str | None = None
     ) -> X:
-        if work.momentum:
-            assert isinstance(x, Tensor), "a step on several tensors keeps its own momentum"
-            moving, resting = partial(heavy_ball, step, work.momentum), replace(work, momentum=0.0)
-            carried = (x, torch.zeros_like(x))
-            return self.run(moving, carried, *rows, work=resting, role=role, draws=draws, start=start)[0]
+        if not work.plain:
+            moving, carried, along = self._optimized(step, x, rows, work)
+            resting = replace(work, momentum=0.0, optimizer=SGD(), lr=None)
+            done: Any = self.run(moving, carried, *along, work=resting, role=role, draws=draws, start=start)
+            moved: X = done[0]
+            return moved
         roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
         schedules = [self._schedule(work, role, self.clients, self.share) for role in roles]
         model, steps = role.split("/")[0], schedules[0].steps
@@ -98,6 +101,19 @@ class View:
         if statistics.shape[1]:
             self.buffers[model] = statistics
         return x
+
+    def _optimized(
+        self, step: Step, x: Any, rows: tuple[Tensor, ...], work: Work
+    ) -> tuple[Step, tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The step, its x and its rows where moves are made by the work's optimizer, at the rate of this round."""
+        if not isinstance(x, Tensor):
+            raise SettingError("a step on several tensors makes its own moves: give its work no optimizer")
+        if work.lr is None and not isinstance(work.by, Momentum):
+            raise SettingError(f"Work.lr is missing: {work.by.name} must know the rate that steps are written with")
+        base, scaled = in_round(work.lr or 1.0, 1), isinstance(work.lr, ByRound)
+        # A number of the step would be compiled into it, and every rate would make another program.
+        scale = (x.new_full((len(x), 1), in_round(work.lr or 1.0, max(1, self.round)) / base),) if scaled else ()
+        return partial(optimized, step, work.by, base, scaled), (x, *work.by.start(x)), (*scale, *rows)
 
     def _run_phase(
         self,

@@ -15,7 +15,7 @@ from torch import Tensor
 from descant.execution import Compile, Execution, Loop
 from descant.execution.batches import Draw
 from descant.execution.programs import NoIdentityError, compiled, identity, name_of, reason, signature
-from descant.methods import Until
+from descant.methods import Optimizer, Until
 from descant.methods.base import Step
 from descant.task import Batch, Objective
 
@@ -69,13 +69,18 @@ def advance(
     return Stepped(_keep(active, new, x), statistics, met, tuple(grad.calls))
 
 
-def heavy_ball(step: Step, momentum: float, state: tuple[Tensor, Tensor], grad: Any, *rows: Tensor) -> Any:
-    """A step with momentum: x [K, d] and its last move, to which each step adds its own."""
-    x, move = state
+def optimized(
+    step: Step, optimizer: Optimizer, lr: float, scaled: bool, state: tuple[Tensor, ...], grad: Any, *rows: Tensor
+) -> Any:
+    """A step whose moves an optimizer makes: on x [K, d] and the optimizer's state. If they are `scaled`, the first
+    of the rows [K, 1] says by how much."""
+    x, held = state[0], state[1:]
+    scale, rows = (rows[0], rows[1:]) if scaled else (None, rows)
     new = step(x, grad, *rows)
     stepped = new.x if isinstance(new, Until) else new
-    move = momentum * move + (stepped - x)
-    return Until((x + move, move), new.met) if isinstance(new, Until) else (x + move, move)
+    move, held = optimizer.move(stepped - x, lr, held)
+    moved = (x + (move if scale is None else scale * move), *held)
+    return Until(moved, new.met) if isinstance(new, Until) else moved
 
 
 def _keep(active: Tensor, new: Any, old: Any) -> Any:

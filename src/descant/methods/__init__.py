@@ -21,6 +21,7 @@ from descant.methods.flame import FLAME
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.lpproj_admm import LpProjADMM
+from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Momentum, Optimizer
 from descant.methods.pfedme import PFedMe
 from descant.methods.rsa import RSA
 from descant.methods.schedules import SCHEDULES, ByRound, PowerLaw, Stages
@@ -37,8 +38,11 @@ METHODS: dict[str, type[Method]] = {
 __all__ = [
     "FLAME",
     "METHODS",
+    "OPTIMIZERS",
     "RSA",
     "SCHEDULES",
+    "SGD",
+    "Adam",
     "Aggregate",
     "ByRound",
     "Descent",
@@ -58,6 +62,8 @@ __all__ = [
     "LpProjADMM",
     "Messages",
     "Method",
+    "Momentum",
+    "Optimizer",
     "PFedMe",
     "PerClient",
     "PowerLaw",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from descant.errors import NoSharedModelError
+from descant.methods.optimizers import PLAIN, SGD, Momentum, Optimizer
 from descant.methods.schedules import ByRound
 from descant.task import Batch, Layout, Objective
 
@@ -89,7 +90,9 @@ class Work:
     """How much local work: `steps`, or `epochs` over the local data, on minibatches of `batch` examples.
 
     `batch=None` takes all local data at each step; one that depends on the round is rounded up. `hold` keeps the
-    first minibatch for all steps. `momentum` adds its multiple of the last move to each step.
+    first minibatch for all steps. `optimizer` makes moves of what the steps propose, and `momentum` stands for the
+    one of that name. `lr` is the rate that the steps are written with, which Adam must know; where it depends on
+    the round, they are written with the first round's, and moves are scaled to the round's.
     """
 
     steps: int | None = None
@@ -97,6 +100,18 @@ class Work:
     batch: int | ByRound | None = None
     hold: bool = False
     momentum: float = 0.0
+    optimizer: Optimizer = PLAIN
+    lr: float | ByRound | None = None
+
+    @property
+    def by(self) -> Optimizer:
+        """What makes the moves."""
+        return Momentum(beta=self.momentum) if self.momentum else self.optimizer
+
+    @property
+    def plain(self) -> bool:
+        """Whether the moves are what the steps propose."""
+        return isinstance(self.by, SGD) and not isinstance(self.lr, ByRound)
 
     def batch_in(self, round: int) -> int | None:
         """The size of a minibatch in a round."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.admm import ADMM
 from descant.methods.base import Gradient, LocalView, Tree
+from descant.methods.schedules import ByRound
 from descant.task import Layout
 
 
@@ -34,7 +35,7 @@ class FLAME(ADMM):
     personalizes: ClassVar[bool] = True
 
     lam: float = 1.0
-    lr: float = 0.01
+    lr: float | ByRound = 0.01
     batch: int | None = 100
     pull: Literal["local", "global"] = "local"
 
