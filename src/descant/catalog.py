@@ -26,7 +26,7 @@ from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, FederatedData, Partition
 from descant.datasets import DATASETS
 from descant.errors import SettingError, unknown
-from descant.methods import METHODS, SCHEDULES, ByRound, Method
+from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
 
 Spec = str | Mapping[str, Any]
@@ -38,6 +38,7 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "attacks": ATTACKS,
     "projections": PROJECTIONS,
     "penalties": PENALTIES,
+    "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
     "datasets": DATASETS,
     "partitions": PARTITIONS,
@@ -51,6 +52,7 @@ BASES: dict[str, type] = {
     "aggregators": Aggregator,
     "codecs": Codec,
     "attacks": Attack,
+    "optimizers": Optimizer,
     "schedules": ByRound,
     "partitions": Partition,
 }

@@ -43,7 +43,7 @@ def test_a_method_that_is_added_appears(load: Callable[[str], ModuleType], monke
     assert f"> {formula}\n" in section
     assert "Sends n<sub>k</sub>." in section and "Nobody 2031, On Haste" in section
     assert "| `haste` | `float` | `0.125` |" in section
-    assert "| `lr` | `float` | `0.1` | [Descent](#descent) |" in section
+    assert "| `lr` | `float | ByRound` | `0.1` | [Descent](#descent) |" in section
     assert "    class Hasty(Local):" in section
 
 

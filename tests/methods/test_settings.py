@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,4 +68,4 @@ def test_an_accuracy_and_a_number_of_steps_exclude_each_other(kind: type[Any], w
     ids=lambda value: value.name if isinstance(value, Method) else "",
 )
 def test_work_that_is_not_given_is_the_methods_own(method: Any, work: Work) -> None:
-    assert method.work == work
+    assert method.work == replace(work, lr=method.lr)

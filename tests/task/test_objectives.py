@@ -39,6 +39,18 @@ def test_accuracy_is_the_share_of_highest_scores_that_are_the_labels() -> None:
     assert accuracy(sequence, torch.tensor([[1, 1, 0], [1, 0, 1]])).tolist() == pytest.approx([1 / 3, 1])
 
 
+def test_a_score_that_is_not_a_number_is_a_wrong_answer() -> None:
+    """To torch NaN is the highest of all scores, and the first of them class 0."""
+    nan, inf = torch.nan, torch.inf
+    scores = torch.tensor([[nan, nan], [nan, 0.1], [0.1, nan], [0.1, nan], [inf, 0.1]])
+    assert accuracy(scores, torch.tensor([0, 0, 0, 1, 0])).tolist() == [0, 0, 0, 0, 1]
+    sequence = torch.tensor([[[nan, nan], [2.0, 1.0]]])
+    assert accuracy(sequence, torch.tensor([[0, 0]])).tolist() == [0.5]
+    signs = LOSSES["hinge"][1].of(torch.tensor([nan, nan, -1.0]), torch.tensor([0, 1, 0]))
+    assert signs.tolist() == [0, 0, 1]
+    assert squared_error(torch.tensor([nan]), torch.tensor([1.0])).isnan().all()
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
 def test_squared_error_is_the_mean_over_an_examples_outputs(shape: tuple[int, ...]) -> None:
     outputs, targets = torch.randn(5, *shape), torch.randn(5, *shape)

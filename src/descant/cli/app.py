@@ -46,6 +46,7 @@ class Kind(StrEnum):
     CODECS = "codecs"
     PROJECTIONS = "projections"
     PENALTIES = "penalties"
+    OPTIMIZERS = "optimizers"
     SCHEDULES = "schedules"
     DATASETS = "datasets"
     PARTITIONS = "partitions"

@@ -79,8 +79,8 @@ class Clients:
         self._close(who, new, local)
         sends = torch.ones_like(who, dtype=torch.bool) if sends is None else sends
         if method.drops_stragglers:
-            self.ledger.late += int((sends & (local.share < 1)).sum())
-            sends = sends & (local.share == 1)
+            self.ledger.late += int((sends & ~local.finished).sum())
+            sends = sends & local.finished
         leaves = message | asked | self._told(local) if message else {}
         return Mail.of(leaves, who, ctx).only(sends)
 
@@ -96,6 +96,7 @@ class Clients:
     def personal(self, ctx: Context, who: Tensor, down: Down) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy after a broadcast, with running statistics [K, b]."""
         seen, state, local = self._open(ctx, who, down, self._deployed)
+        local.deploys = True
         return self.method.personal(seen, state, local), local.statistics("personal")
 
     def statistics(self, ctx: Context, who: Tensor, down: Down) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,13 +13,15 @@ from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.cohort import finished_share
 from descant.engine.measure import measure
+from descant.errors import SettingError
 from descant.execution import Compile, Execution
 from descant.execution.base import SingleExampleError
 from descant.execution.batches import Rows, Schedule
 from descant.execution.phases import Phase, phases
-from descant.execution.steps import heavy_ball, run_step
-from descant.methods import Work
+from descant.execution.steps import Steps, optimized
+from descant.methods import SGD, ByRound, Momentum, Taken, Work
 from descant.methods.base import Step, X
+from descant.methods.schedules import in_round
 from descant.task import Batch, Layout
 
 
@@ -35,6 +37,20 @@ class Setting:
     def names(self, clients: Tensor) -> list[str]:
         """The names of clients, in quotes."""
         return [f"'{self.data.clients[place]}'" for place in self.data.places(clients).tolist()]
+
+
+class _Ran(NamedTuple):
+    """A run of local steps, for whoever asks what it was."""
+
+    role: str
+    schedule: Schedule  # of all K clients
+    draws: int
+    steps: Tensor  # [K] that moved x
+    met: Tensor  # [K] whether a rule ended them
+
+    @property
+    def finished(self) -> Tensor:
+        return self.met | (self.schedule.steps == self.schedule.asked)
 
 
 class View:
@@ -56,51 +72,76 @@ class View:
         self.largest = setting.data.train.largest
         self.evaluations = torch.zeros_like(clients)  # minibatch gradients [K]
         self.examples = torch.zeros_like(clients)  # example gradients [K]
-        self.scored = torch.zeros_like(clients)  # example losses [K]
+        self.scored = torch.zeros_like(clients)  # examples whose loss was asked for [K]
         self.figures: dict[str, Tensor] = {}
+        self.deploys = False  # whether the method makes the models that clients deploy (`Method.personal`)
+        self._runs: list[_Ran] = []
 
-    def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
-        if work.momentum:
-            assert isinstance(x, Tensor), "a step on several tensors keeps its own momentum"
-            moving, resting = partial(heavy_ball, step, work.momentum), replace(work, momentum=0.0)
-            return self.run(moving, (x, torch.zeros_like(x)), *rows, work=resting, role=role, draws=draws)[0]
+    def run(
+        self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1, start: str | None = None
+    ) -> X:
+        if not work.plain:
+            moving, carried, along = self._optimized(step, x, rows, work)
+            resting = replace(work, momentum=0.0, optimizer=SGD(), lr=None)
+            done: Any = self.run(moving, carried, *along, work=resting, role=role, draws=draws, start=start)
+            moved: X = done[0]
+            return moved
         roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
-        steps = self._schedule(work, role, self.clients, self.share).steps
-        model = role.split("/")[0]
-        state, until = (x, self.statistics(model), torch.zeros_like(steps, dtype=torch.bool)), False
+        schedules = [self._schedule(work, role, self.clients, self.share) for role in roles]
+        model, steps = role.split("/")[0], schedules[0].steps
+        met, walked, until = torch.zeros_like(steps, dtype=torch.bool), torch.zeros_like(steps), False
+        state = (x, self._first(model, start), met, walked)
         with torch.no_grad():
             for phase in phases(steps, self.setting.execution.width):
-                state, until = self._run_phase(phase, step, state, rows, steps, work, roles)
-        x, statistics, met = state
+                here = schedules
+                if phase.who is not None:
+                    who, share = phase.take((self.clients, self.share))
+                    here = [self._schedule(work, role, who, share) for role in roles]
+                state, until = self._run_phase(phase, step, state, rows, steps, here)
+        x, statistics, met, walked = state
+        schedules[0].release()
+        self._runs.append(_Ran(role, schedules[0], draws, walked - met.long() if until else walked, met))
         if until:
             self.record("capped", ~met)
         if statistics.shape[1]:
             self.buffers[model] = statistics
         return x
 
+    def _optimized(
+        self, step: Step, x: Any, rows: tuple[Tensor, ...], work: Work
+    ) -> tuple[Step, tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The step, its x and its rows where moves are made by the work's optimizer, at the rate of this round."""
+        if not isinstance(x, Tensor):
+            raise SettingError("a step on several tensors makes its own moves: give its work no optimizer")
+        if work.lr is None and not isinstance(work.by, Momentum):
+            raise SettingError(f"Work.lr is missing: {work.by.name} must know the rate that steps are written with")
+        base, scaled = in_round(work.lr or 1.0, 1), isinstance(work.lr, ByRound)
+        # A number of the step would be compiled into it, and every rate would make another program.
+        scale = (x.new_full((len(x), 1), in_round(work.lr or 1.0, max(1, self.round)) / base),) if scaled else ()
+        return partial(optimized, step, work.by, base, scaled), (x, *work.by.start(x)), (*scale, *rows)
+
     def _run_phase(
         self,
         phase: Phase,
         step: Step,
-        state: tuple[Any, Tensor, Tensor],
+        state: tuple[Any, Tensor, Tensor, Tensor],
         rows: tuple[Tensor, ...],
         steps: Tensor,
-        work: Work,
-        roles: list[str],
-    ) -> tuple[tuple[Any, Tensor, Tensor], bool]:
-        """The steps of a phase on its clients: their x, their running statistics and whether they have met the
-        rule after it; and whether the step has such a rule (`Until`)."""
-        (x, statistics, met), along = phase.take(state), phase.take(rows)
-        schedules = [self._schedule(work, role, phase.take(self.clients), phase.take(self.share)) for role in roles]
+        schedules: list[Schedule],
+    ) -> tuple[tuple[Any, Tensor, Tensor, Tensor], bool]:
+        """The steps of a phase on its clients: their x, their running statistics, whether they have met the rule
+        and how many steps they took after it; and whether the step has such a rule (`Until`)."""
+        (x, statistics, met, walked), along = phase.take(state), phase.take(rows)
         left = torch.where(phase.real, phase.take(steps), 0)
-        taken, gradients, until = torch.zeros_like(left), (0,) * len(roles), False
+        stepping = Steps(step, self.setting.execution)
+        taken, gradients, until = torch.zeros_like(left), (0,) * len(schedules), False
         for s in range(phase.begin, phase.end):
             active = (left > s) & ~met
             if until and not active.any():
                 break
             sources = tuple(schedule.at(s) for schedule in schedules)
             try:
-                stepped = run_step(step, self.setting.execution, x, statistics, sources, active, along)
+                stepped = stepping(x, statistics, sources, active, along)
             except SingleExampleError as error:
                 guilty = phase.take(self.clients)[error.rows]
                 raise SingleExampleError(guilty.tolist(), self.setting.names(guilty)) from error
@@ -112,16 +153,37 @@ class View:
             seen = schedule.examples(phase.begin + taken) - schedule.examples(torch.full_like(taken, phase.begin))
             self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * taken)
             self.examples = phase.put(self.examples, phase.take(self.examples) + calls * seen)
-        return phase.put(state, (x, statistics, met)), until
+        return phase.put(state, (x, statistics, met, walked + taken)), until
+
+    def taken(self, role: str | None = None) -> Taken:
+        steps, examples, finished = (torch.zeros_like(self.clients) for _ in range(3))
+        finished = finished == 0
+        for ran in self._runs:
+            if role is None or ran.role == role or ran.role.startswith(f"{role}/"):
+                steps, examples = steps + ran.steps, examples + ran.draws * ran.schedule.examples(ran.steps)
+                finished = finished & ran.finished
+        return Taken(steps, examples, finished)
+
+    @property
+    def finished(self) -> Tensor:
+        """Whether [K] the clients have taken all the steps that the work behind their message asked for: that on
+        the shared model, or, where none was trained, all."""
+        shared = [ran for ran in self._runs if ran.role.split("/")[0] == "shared"]
+        finished = torch.ones_like(self.clients, dtype=torch.bool)
+        for ran in shared or self._runs:
+            finished = finished & ran.finished
+        return finished
 
     def part(self, name: str) -> Batch:
         rows = self._rows(name)
         return rows.all(torch.zeros_like(self.clients), int(rows.sizes.max()))
 
-    def losses(self, x: Tensor, part: str = "train") -> Tensor:
+    def losses(self, x: Tensor, part: str = "train", model: str | None = None) -> Tensor:
         rows = self._rows(part)
+        last = self._runs[-1].role.split("/")[0] if self._runs else "shared"
+        statistics = self.statistics(last) if model is None else self._of(model)
         self.scored = self.scored + rows.sizes
-        return measure(self.setting.execution, x, self.statistics("shared"), rows)[0].to(x.dtype)
+        return measure(self.setting.execution, x, statistics, rows)[0].to(x.dtype)
 
     def record(self, name: str, values: Tensor) -> None:
         self.figures[name] = self.figures.get(name, torch.zeros_like(values, dtype=torch.float64)) + values
@@ -140,3 +202,21 @@ class View:
         if model in self.buffers:
             return self.buffers[model]
         return next(iter(self.buffers.values()))
+
+    def _of(self, model: str) -> Tensor:
+        if model not in self.buffers:
+            raise ValueError(f"no model called '{model}' is trained here, only {', '.join(self.buffers)}")
+        return self.buffers[model]
+
+    def _first(self, model: str, start: str | None) -> Tensor:
+        """The running statistics [K, b] that the training of a model begins with.
+
+        Where clients deploy a model that no round has trained, it is made from the shared one.
+        """
+        if start is not None:
+            return self._of(start)
+        own = self.statistics(model)
+        if not self.deploys or not own.shape[1] or "shared" not in self.buffers:
+            return own
+        untouched = (own == self.setting.execution.task.buffer_start().to(own.device)).all(1)
+        return torch.where(untouched[:, None], self.buffers["shared"], own)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from descant.data import Part
 from descant.draws import bits
-from descant.methods import Work
+from descant.methods import ByRound, Work
 from descant.task import Batch
 
 _WINDOW = 2**21  # positions drawn ahead in one go
@@ -77,8 +77,8 @@ class Schedule:
 
     Each epoch goes once through the client's examples, in an order that is the argsort of the examples' hashed
     addresses (seed, role, round, client, epoch, example); a short last minibatch is kept unless `drop_last`.
-    `keyed` says whether the model draws numbers of its own (dropout); with `few_shapes` full batches are padded to
-    a power of two, so that a few compiled programs serve all clients.
+    `keyed` says whether the model draws numbers of its own (dropout); with `few_shapes` full batches, and those
+    whose size depends on the round, are padded to a power of two, so that a few compiled programs serve.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Schedule:
         if drop_last and not self.full:
             self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
             self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
-        asked = work.steps if work.steps is not None else work.epochs or 1
-        finished = (share * asked).ceil().long()  # a straggler stops after 1..asked of its steps or epochs
-        self.steps = finished if work.steps is not None else finished * self.per_epoch  # [K]
+        epochs = work.epochs or 1
+        self.asked = epochs * self.per_epoch if work.steps is None else torch.full_like(self.sizes, work.steps)
+        self.steps = (share * self.asked).ceil().long()  # [K]; a straggler stops after 1..asked of its steps
         self._length = int(self.steps.max())
         self._full: Batch | None = None
         self._begin, self._drawn = -1, self.steps
@@ -120,8 +120,7 @@ class Schedule:
         """The same, not yet collected where it changes from step to step."""
         if self.full:
             if self._full is None:
-                rounded = min(1 << (self.batch - 1).bit_length(), self.rows.part.largest)
-                self._full = self.rows.all(self.first, rounded if self.few_shapes else self.batch)
+                self._full = self.rows.all(self.first, self._rounded() if self.few_shapes else self.batch)
             return self._full._replace(key=self._key(step))
         if self._begin < 0:
             self._shuffle()
@@ -132,6 +131,11 @@ class Schedule:
         part = self.rows.part
         return Draw(part.inputs, part.targets, self.first, self._drawn[draw - begin], self._key(step))
 
+    def release(self) -> None:
+        """Let go of the examples and their orders; what can be counted stays."""
+        self._full, self._begin = None, -1
+        self._drawn = self._orders = self.steps
+
     def examples(self, steps: Tensor) -> Tensor:
         """How many examples [K] the first `steps` [K] minibatches hold."""
         if self.work.hold:
@@ -139,15 +143,25 @@ class Schedule:
         epochs, rest = torch.div(steps, self.per_epoch, rounding_mode="floor"), steps % self.per_epoch
         return epochs * self.used + torch.minimum(rest * self.batch, self.used)
 
+    def _rounded(self) -> int:
+        """The size of a minibatch, up to a power of two: one of a few shapes."""
+        return min(1 << (self.batch - 1).bit_length(), self.rows.part.largest)
+
+    @property
+    def _width(self) -> int:
+        if self.few_shapes and isinstance(self.work.batch, ByRound):
+            return self._rounded()
+        return min(self.batch, self.rows.part.largest)
+
     def _draw(self, begin: int) -> Tensor:
         """The positions [window, K, B] of the examples of a window of steps; -1 where a row only pads."""
-        width = min(self.batch, self.rows.part.largest)
         step = torch.arange(begin, begin + self._window, device=self.sizes.device)[:, None]
         epoch = torch.div(step, self.per_epoch, rounding_mode="floor")
-        place = (step % self.per_epoch * self.batch)[..., None] + torch.arange(width, device=step.device)
+        within = torch.arange(self._width, device=step.device)
+        place = (step % self.per_epoch * self.batch)[..., None] + within
         index = (self._base + epoch * self._stride)[..., None] + place
         position = self._orders[index.clamp(max=len(self._orders) - 1)]
-        return position.masked_fill(place >= self.sizes[:, None], -1)
+        return position.masked_fill((place >= self.sizes[:, None]) | (within >= self.batch), -1)
 
     def _shuffle(self) -> None:
         """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor.
@@ -173,8 +187,7 @@ class Schedule:
             tables.append(table.flatten())
             filled += table.numel()
         self._orders = torch.cat(tables)
-        width = min(self.batch, self.rows.part.largest)
-        self._window = max(1, min(draws, _WINDOW // (len(self.sizes) * width)))
+        self._window = max(1, min(draws, _WINDOW // (len(self.sizes) * self._width)))
 
     def _key(self, step: int) -> Tensor:
         """The address of what the model itself draws; of no use, and not computed, where it draws nothing."""

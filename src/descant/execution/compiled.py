@@ -10,7 +10,7 @@ from descant.task.task import Task
 
 
 class Compile(Vmap):
-    """vmap under torch.compile, one program for each kind of step (`descant.execution.steps` makes them).
+    """vmap under torch.compile, a program for each kind of step and of tensors (`descant.execution.steps`).
 
     vmap is specialised on the number of clients, so programs come for a few numbers only: `clients`, and its
     halves for when most clients have finished.

@@ -5,7 +5,7 @@ In the mode "compile" the whole of it is one compiled program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from descant.execution import Compile, Execution, Loop
 from descant.execution.batches import Draw
-from descant.methods import Until
+from descant.execution.programs import NoIdentityError, compiled, identity, name_of, reason, signature
+from descant.methods import Optimizer, Until
 from descant.methods.base import Step
 from descant.task import Batch, Objective
 
@@ -68,13 +69,18 @@ def advance(
     return Stepped(_keep(active, new, x), statistics, met, tuple(grad.calls))
 
 
-def heavy_ball(step: Step, momentum: float, state: tuple[Tensor, Tensor], grad: Any, *rows: Tensor) -> Any:
-    """A step with momentum: x [K, d] and its last move, to which each step adds its own."""
-    x, move = state
+def optimized(
+    step: Step, optimizer: Optimizer, lr: float, scaled: bool, state: tuple[Tensor, ...], grad: Any, *rows: Tensor
+) -> Any:
+    """A step whose moves an optimizer makes: on x [K, d] and the optimizer's state. If they are `scaled`, the first
+    of the rows [K, 1] says by how much."""
+    x, held = state[0], state[1:]
+    scale, rows = (rows[0], rows[1:]) if scaled else (None, rows)
     new = step(x, grad, *rows)
     stepped = new.x if isinstance(new, Until) else new
-    move = momentum * move + (stepped - x)
-    return Until((x + move, move), new.met) if isinstance(new, Until) else (x + move, move)
+    move, held = optimizer.move(stepped - x, lr, held)
+    moved = (x + (move if scale is None else scale * move), *held)
+    return Until(moved, new.met) if isinstance(new, Until) else moved
 
 
 def _keep(active: Tensor, new: Any, old: Any) -> Any:
@@ -84,61 +90,47 @@ def _keep(active: Tensor, new: Any, old: Any) -> Any:
     return torch.where(active.view(-1, *[1] * (new.dim() - 1)), new, old)
 
 
-def run_step(
-    step: Step,
-    execution: Execution,
-    x: Any,
-    statistics: Tensor,
-    sources: Sources,
-    active: Tensor,
-    rows: tuple[Tensor, ...],
-) -> Stepped:
-    """`advance`, compiled where the execution asks for it. What cannot be compiled runs as it is, and is noted."""
-    arguments = (x, statistics, sources, active, rows)
-    if not isinstance(execution, Compile):
-        return advance(step, execution, *arguments)
-    identity = _identity(step)
-    if identity is None:
-        execution.note(f"{step} has no lasting identity: pass tensors to a step as rows, and use no lambda")
-        return advance(step, execution, *arguments)
-    name = (identity, len(rows), *map(type, sources))
-    if name not in execution.programs:
-        execution.programs[name] = _compiled(step, execution)
-    try:
-        stepped: Stepped = execution.programs[name](*arguments)
-    except Exception as error:  # of many kinds: no compiler, an operation it cannot trace, too many shapes
-        stepped = advance(step, execution, *arguments)  # a mistake of the method's own is raised here
-        execution.programs[name] = partial(advance, step, execution)
-        execution.note(f"a step could not be compiled: {(str(error).splitlines() or [type(error).__name__])[0]}")
-    return stepped
+class Steps:
+    """A method's step, for clients to take again and again: with tensors of the same kinds, but for the first few.
 
-
-def _compiled(step: Step, execution: Compile) -> Callable[..., Stepped]:
-    def program(*arguments: Any) -> Stepped:
-        return advance(step, execution, *arguments)
-
-    # torch keeps what it compiled by code object, and tells programs apart by checking, before every call, all that
-    # they depend on, which takes as long as the step of a small model. A code object for each program makes that
-    # needless: within one, only the tensors' shapes can differ.
-    program.__code__ = program.__code__.replace(co_name=f"program_{len(execution.programs)}")
-    unchecked: dict[str, Any] = {"guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
-    return torch.compile(program, dynamic=False, fullgraph=True, options=unchecked)
-
-
-def _identity(step: Any) -> Hashable | None:
-    """What a step is, for finding its program again in the next round; None for what is made anew each time.
-
-    Methods are frozen dataclasses: a bound method is its name and its method's fields.
+    Where the execution asks for it, it is compiled, and where it cannot be compiled it runs as it is and is noted:
+    that holds for these kinds of tensors, and so it is the same for a run that is resumed.
     """
-    if isinstance(step, partial):
-        parts = [_identity(part) if callable(part) else id(part) for part in (step.func, *step.args)]
-        return None if None in parts or step.keywords else tuple(parts)
-    owner = getattr(step, "__self__", None)
-    if owner is None:
-        lasting = "<" not in getattr(step, "__qualname__", "<")
-        return (step.__module__, step.__qualname__) if lasting else None
-    try:
-        hash(owner)
-    except TypeError:  # a field that can change
-        return None
-    return (type(owner), owner, step.__func__.__qualname__)
+
+    def __init__(self, step: Step, execution: Execution) -> None:
+        self.step, self.execution = step, execution
+        self._identity: Hashable = None
+        self._signature: Hashable = None
+        self._settled = False
+        if isinstance(execution, Compile):
+            try:
+                self._identity = identity(step)
+            except (NoIdentityError, RecursionError):
+                lasting = "pass tensors to a step as rows, and use no lambda"
+                execution.note(f"{name_of(step)} has no lasting identity: {lasting}")
+
+    def __call__(
+        self, x: Any, statistics: Tensor, sources: Sources, active: Tensor, rows: tuple[Tensor, ...]
+    ) -> Stepped:
+        """`advance` the active clients."""
+        arguments = (x, statistics, sources, active, rows)
+        if self._identity is None:
+            return advance(self.step, self.execution, *arguments)
+        if not self._settled:
+            self._find(arguments)
+        try:
+            stepped: Stepped = self._programs[self._key](*arguments)
+        except Exception as error:  # of many kinds: no compiler, an operation that it cannot trace
+            stepped = advance(self.step, self.execution, *arguments)  # a mistake of the method's own is raised here
+            self._programs[self._key] = partial(advance, self.step, self.execution)
+            self.execution.note(f"a step could not be compiled: {reason(error)}")
+        return stepped
+
+    def _find(self, arguments: tuple[Any, ...]) -> None:
+        """The program for these arguments. What one leaves of the same kinds as it was given, all others will."""
+        assert isinstance(self.execution, Compile)
+        before, self._signature = self._signature, signature(arguments)
+        self._settled = before == self._signature
+        self._programs, self._key = self.execution.programs, (self._identity, self._signature)
+        if self._key not in self._programs:
+            self._programs[self._key] = compiled(partial(advance, self.step, self.execution), len(self._programs))

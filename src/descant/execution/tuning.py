@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from descant.data import FederatedData
 from descant.execution import Compile, Execution, Loop, Mode, Vmap, choose
 from descant.execution.batches import Rows, Schedule
-from descant.execution.steps import run_step
+from descant.execution.steps import Steps
 from descant.methods import Gradient, Method, Work
 from descant.task import Task
 from descant.threads import using_threads
@@ -125,8 +125,10 @@ def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, cli
     statistics = task.buffer_start().to(who.device).repeat(clients, 1)
     active = torch.ones_like(who, dtype=torch.bool)
 
+    steps = Steps(_descend, execution)
+
     def step() -> None:
-        run_step(_descend, execution, x, statistics, (schedule.at(0),), active, ())
+        steps(x, statistics, (schedule.at(0),), active, ())
 
     with torch.no_grad(), using_threads(threads_inside(execution)):
         return _seconds(step) / clients

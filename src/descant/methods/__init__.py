@@ -8,6 +8,7 @@ from descant.methods.base import (
     Method,
     PerClient,
     ServerView,
+    Taken,
     Tree,
     Until,
     Work,
@@ -21,6 +22,7 @@ from descant.methods.flame import FLAME
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.lpproj_admm import LpProjADMM
+from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Momentum, Optimizer
 from descant.methods.pfedme import PFedMe
 from descant.methods.rsa import RSA
 from descant.methods.schedules import SCHEDULES, ByRound, PowerLaw, Stages
@@ -37,8 +39,11 @@ METHODS: dict[str, type[Method]] = {
 __all__ = [
     "FLAME",
     "METHODS",
+    "OPTIMIZERS",
     "RSA",
     "SCHEDULES",
+    "SGD",
+    "Adam",
     "Aggregate",
     "ByRound",
     "Descent",
@@ -58,11 +63,14 @@ __all__ = [
     "LpProjADMM",
     "Messages",
     "Method",
+    "Momentum",
+    "Optimizer",
     "PFedMe",
     "PerClient",
     "PowerLaw",
     "ServerView",
     "Stages",
+    "Taken",
     "Tree",
     "Until",
     "Work",

@@ -18,6 +18,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.errors import NoSharedModelError
 from descant.mail import Mail, Sent
+from descant.methods.optimizers import PLAIN, SGD, Momentum, Optimizer
 from descant.methods.schedules import ByRound
 from descant.task import Batch, Layout, Objective
 from descant.trees import Tree as Tree
@@ -72,7 +73,9 @@ class Work:
     """How much local work: `steps`, or `epochs` over the local data, on minibatches of `batch` examples.
 
     `batch=None` takes all local data at each step; one that depends on the round is rounded up. `hold` keeps the
-    first minibatch for all steps. `momentum` adds its multiple of the last move to each step.
+    first minibatch for all steps. `optimizer` makes moves of what the steps propose, and `momentum` stands for the
+    one of that name. `lr` is the rate that the steps are written with, which Adam must know; where it depends on
+    the round, they are written with the first round's, and moves are scaled to the round's.
     """
 
     steps: int | None = None
@@ -80,12 +83,32 @@ class Work:
     batch: int | ByRound | None = None
     hold: bool = False
     momentum: float = 0.0
+    optimizer: Optimizer = PLAIN
+    lr: float | ByRound | None = None
+
+    @property
+    def by(self) -> Optimizer:
+        """What makes the moves."""
+        return Momentum(beta=self.momentum) if self.momentum else self.optimizer
+
+    @property
+    def plain(self) -> bool:
+        """Whether the moves are what the steps propose."""
+        return isinstance(self.by, SGD) and not isinstance(self.lr, ByRound)
 
     def batch_in(self, round: int) -> int | None:
         """The size of a minibatch in a round."""
         if isinstance(self.batch, ByRound):  # without the last digits, lest 3.0000000000000004 becomes 4
             return max(1, ceil(float(f"{self.batch.at(round):.12g}")))
         return self.batch
+
+
+class Taken(NamedTuple):
+    """The local work that K clients have done."""
+
+    steps: Tensor  # [K] steps that moved x; one that only found a rule met (`Until`) is none
+    examples: Tensor  # [K] examples in the minibatches of these steps
+    finished: Tensor  # [K] bool: whether all the steps that were asked for were taken, or the rule was met
 
 
 class LocalView(Protocol):
@@ -102,11 +125,22 @@ class LocalView(Protocol):
     layout: Layout  # name -> slice of d
     buffers: dict[str, Tensor]  # model -> its running statistics [K, b]; b is 0 where a model keeps none
 
-    def run(self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1) -> X:
+    def run(
+        self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1, start: str | None = None
+    ) -> X:
         """Apply `step` as often as each client's work asks.
 
         `role` addresses the minibatches: two runs with the same role, round and client see the same ones. The part
-        before a '/' names the model that is trained, "shared" or "personal", for the sake of running statistics.
+        before a '/' names the model that is trained, "shared", "personal" or another one of `trains`, for the sake
+        of running statistics. They go on from where that model's were, or from those of the model `start`, where x
+        was made from it. In `personal` a model that no round has trained begins with the shared one's.
+        """
+        ...
+
+    def taken(self, role: str | None = None) -> Taken:
+        """What each client has done in this round: stragglers take fewer steps, small clients shorter epochs.
+
+        Of all runs; or of those in a `role` and its parts ("personal" and "personal/1"), added up.
         """
         ...
 
@@ -114,8 +148,12 @@ class LocalView(Protocol):
         """All the clients' "train" or "valid" examples, padded."""
         ...
 
-    def losses(self, x: Tensor, part: str = "train") -> Tensor:
-        """The mean loss [K] of the models x [K, d] on a part of the clients' own data."""
+    def losses(self, x: Tensor, part: str = "train", model: str | None = None) -> Tensor:
+        """The mean loss [K] of the models x [K, d] on a part of the clients' own data.
+
+        They predict with the running statistics of `model`, by default the one that was trained last in this round;
+        before any was, with the shared model's.
+        """
         ...
 
     def record(self, name: str, values: Tensor) -> None:
@@ -186,7 +224,7 @@ class Method(ABC):
 
     @property
     def drops_stragglers(self) -> bool:
-        """Whether the message of a client that did not finish its work is lost."""
+        """Whether the message of a client that did not finish its work, on the shared model if any, is lost."""
         return False
 
     @property

@@ -14,6 +14,7 @@ from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Method, ServerView, Tree, Work, whole
 from descant.methods.candidates import choose, pick
 from descant.methods.over import OverSolver
+from descant.methods.schedules import ByRound
 from descant.trees import without
 
 
@@ -40,7 +41,7 @@ class Ditto(OverSolver):
     least: ClassVar[int] = 4  # validation examples to choose on
 
     lam: float | tuple[float, ...] = 1.0
-    lr: float = 0.05
+    lr: float | ByRound = 0.05
     after: int | None = None
 
     def __post_init__(self) -> None:
@@ -102,7 +103,7 @@ class Ditto(OverSolver):
         return {name: new[name] for name in own}
 
     def step(self, v: Tensor, grad: Gradient, w: Tensor, lam: Tensor) -> Tensor:
-        return v - self.lr * (self.slope(v, grad) + lam * (v - w))
+        return v - self.rate * (self.slope(v, grad) + lam * (v - w))
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         v = pick(state["v"], state["choice"]) if "choice" in state else state["v"]

@@ -50,7 +50,7 @@ class FedAvg(Descent):
         return (message | {"n": local.n.to(torch.int32)} if self.weighted else message), state
 
     def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
-        return x - self.lr * self.slope(x, grad)
+        return x - self.rate * self.slope(x, grad)
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         mean = aggregate({"delta": messages["delta"]}, weights=messages.get("n"))
@@ -89,4 +89,4 @@ class FedProx(FedAvg):
         require(self, "mu", self.mu >= 0, "zero or more")
 
     def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
-        return x - self.lr * (self.slope(x, grad) + self.mu * (x - w))
+        return x - self.rate * (self.slope(x, grad) + self.mu * (x - w))

@@ -17,6 +17,7 @@ from descant.errors import require
 from descant.mail import LAST, Sent, position
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, ServerView, Tree
 from descant.methods.descent import Descent
+from descant.methods.schedules import ByRound
 from descant.task import Layout
 
 
@@ -44,6 +45,7 @@ class FedPlus(Descent):
     has_shared: ClassVar[bool] = True
     personalizes: ClassVar[bool] = True
 
+    lr: float = 0.1
     penalty: Penalty = field(default_factory=Squared)
     delta: float = 0.1
     sigma: float = 0.1
@@ -57,6 +59,7 @@ class FedPlus(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(self, "lr", not isinstance(self.lr, ByRound), "a number: kappa depends on it")
         require(self, "delta", 0 <= self.delta < float("inf"), "zero or more")
         require(self, "sigma", 0 <= self.sigma < float("inf"), "zero or more")
         require(self, "kappa", self.kappa is None or 0 < self.kappa <= 1, "above 0 and at most 1, or nothing")

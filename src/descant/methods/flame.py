@@ -34,7 +34,7 @@ class FLAME(ADMM):
     personalizes: ClassVar[bool] = True
 
     lam: float = 1.0
-    lr: float = 0.01
+    lr: float | ByRound = 0.01
     batch: int | ByRound | None = 100
     pull: Literal["local", "global"] = "local"
 

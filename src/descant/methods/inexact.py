@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
 
 from descant.errors import require
-from descant.methods.base import Gradient, LocalView, Until, Work
+from descant.methods.base import Gradient, LocalView, Until
 from descant.methods.descent import Descent
 
 Slope = Callable[..., Tensor]  # (x [K, d], grad, *rows) -> the gradient of the local problem
@@ -34,12 +34,12 @@ class Inexact(Descent):
         """
         if rule is None:
             return local.run(partial(self._descend, slope), x, *rows, work=self.work, role=role)
-        work = Work(steps=self.cap, batch=self.batch, hold=True, momentum=self.momentum)
+        work = replace(self.work, steps=self.cap, epochs=None, hold=True)
         return local.run(partial(self._descend_to, slope), x, rule, *rows, work=work, role=role)
 
     def _descend(self, slope: Slope, x: Tensor, grad: Gradient, *rows: Tensor) -> Tensor:
-        return x - self.lr * slope(x, grad, *rows)
+        return x - self.rate * slope(x, grad, *rows)
 
     def _descend_to(self, slope: Slope, x: Tensor, grad: Gradient, rule: Tensor, *rows: Tensor) -> Until:
         g = slope(x, grad, *rows)
-        return Until(x - self.lr * g, met=g.square().sum(-1) <= rule)
+        return Until(x - self.rate * g, met=g.square().sum(-1) <= rule)

@@ -31,7 +31,7 @@ class Local(Descent):
         return {}, {"v": local.run(self.step, state["v"], work=self.work, role="personal")}
 
     def step(self, v: Tensor, grad: Gradient) -> Tensor:
-        return v - self.lr * self.slope(v, grad)
+        return v - self.rate * self.slope(v, grad)
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return state["v"]

@@ -49,8 +49,9 @@ def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def sign_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the score of an example is positive just where its label is."""
-    return ((_one_score(outputs, targets) > 0) == (targets > 0)).to(outputs.dtype)
+    """Whether the score of an example is positive just where its label is; one that is NaN is wrong."""
+    scores = _one_score(outputs, targets)
+    return (((scores > 0) == (targets > 0)) & ~scores.isnan()).to(outputs.dtype)
 
 
 def _one_score(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -63,8 +64,9 @@ def _one_score(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the highest score is the label's."""
-    return _by_example((outputs.argmax(-1) == targets).to(outputs.dtype))
+    """Whether the highest score is the label's; where a score is NaN none is highest, and the answer is wrong."""
+    highest, label = outputs.max(-1)  # NaN counts as the highest, and comes out
+    return _by_example(((label == targets) & ~highest.isnan()).to(outputs.dtype))
 
 
 LOSSES: dict[str, tuple[PerExample, Metric]] = {
