@@ -16,7 +16,7 @@ from descant.catalog import CATALOG, entries
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.progress import Progress
-from descant.cli.tables import comparison_table, entries_table, run_table
+from descant.cli.tables import comparison_table, entries_table, figure_table, run_table
 from descant.cli.theory import theory
 from descant.version import __version__
 
@@ -163,6 +163,10 @@ def compare(
         Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
     ] = None,
     first: First = 0,
+    figures: Annotated[
+        list[str] | None,
+        typer.Option("--figure", metavar="NAME", help="print this figure too, a column a seed; may be repeated"),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -178,6 +182,8 @@ def compare(
         results = list(progress.run(grid))
     if not as_json:
         comparison_table(results, out, first=first)
+        for name in figures or ():
+            out.print(figure_table(results, name, first))
         out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
 
 

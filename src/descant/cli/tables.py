@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from descant.errors import unknown
 from descant.experiment import Run
 from descant.experiment.grid import Cell
 from descant.experiment.table import Row, human_bytes, rows, unequal
@@ -92,6 +93,33 @@ def comparison_table(
     if differ := unequal(found):
         spent = ", ".join(f"{label} {count:,.0f}" for label, count in differ.items())
         console.print(f"Not at equal compute: example gradients a client are {spent}.")
+
+
+def figure_table(results: Sequence[tuple[Cell, Run]], name: str, first: int = 0) -> Table:
+    """One figure by its name: a row a method, a column a seed, and their mean."""
+    figures = [(cell.label, cell.settings.seed, run.summary(first)) for cell, run in results]
+    known = dict.fromkeys(figure for _, _, found in figures for figure in found)
+    if name not in known:
+        raise unknown("figure", name, known)
+    seeds = list(dict.fromkeys(seed for _, seed, _ in figures))
+    table = Table(title=name, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method")
+    for head in (*(f"seed {seed}" for seed in seeds), "mean"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for label in dict.fromkeys(label for label, _, _ in figures):
+        own = {seed: found.get(name) for row, seed, found in figures if row == label}
+        values = [own.get(seed) for seed in seeds]
+        numbers = [float(value) for value in values if isinstance(value, int | float)]
+        mean = sum(numbers) / len(numbers) if len(numbers) == len(seeds) else None
+        table.add_row(escape(label), *(short(value) for value in (*values, mean)))
+    return table
+
+
+def short(value: Any) -> str:
+    """A figure with four digits after the point, or five where it is small; what is missing is a dash."""
+    if value is None or value != value:
+        return "-"
+    return f"{value:.4g}" if abs(value) >= 1000 or 0 < abs(value) < 0.01 else f"{value:.4f}"
 
 
 def _with_spread(row: Row, figure: str) -> str:
