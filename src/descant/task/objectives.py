@@ -63,8 +63,14 @@ def _one_score(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the highest score is the label's."""
-    return _by_example((outputs.argmax(-1) == targets).to(outputs.dtype))
+    """Whether the highest score is the label's. Outputs [B, 1, C] go with labels [B] and the other way round."""
+    named = outputs.argmax(-1)
+    if named.numel() != targets.numel():  # where a comparison would spread one over the other
+        raise TaskError(
+            f"the metric 'accuracy' needs a row of class scores for each label, and the outputs are of shape "
+            f"{list(outputs.shape[1:])} an example for targets of shape {list(targets.shape[1:])}"
+        )
+    return _by_example((named.reshape(targets.shape) == targets).to(outputs.dtype))
 
 
 LOSSES: dict[str, tuple[PerExample, Metric]] = {
