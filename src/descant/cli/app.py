@@ -16,7 +16,7 @@ from descant.catalog import CATALOG, entries
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.progress import Progress
-from descant.cli.tables import comparison_table, entries_table, figure_table, run_table
+from descant.cli.tables import comparison_table, entries_table, print_figure, print_run
 from descant.cli.theory import theory
 from descant.version import __version__
 
@@ -102,7 +102,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _say_run(run: Run, folder: Path) -> None:
-    out.print(run_table(run))
+    print_run(run, out)
     out.print(f"The run is in {folder}; for charts: descant report {folder}", soft_wrap=True)
 
 
@@ -183,7 +183,7 @@ def compare(
     if not as_json:
         comparison_table(results, out, first=first)
         for name in figures or ():
-            out.print(figure_table(results, name, first))
+            print_figure(results, name, out, first)
         out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
 
 
