@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from descant.catalog import CATALOG, entries
 from descant.cli.console import err, out
 from descant.cli.data import data
-from descant.cli.progress import Progress
-from descant.cli.tables import comparison_table, entries_table, print_figure, print_run
+from descant.cli.plain import App
 from descant.cli.theory import theory
 from descant.version import __version__
 
 if TYPE_CHECKING:
     from descant.experiment import Run
 
-app = typer.Typer(
+# What a command needs is imported when it runs: torch takes seconds, and `--help` must not wait for it.
+app = App(
     name="descant",
     help="Personalized federated learning: every client its own model, tied to a shared reference.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -102,6 +98,8 @@ def _interruptible() -> Iterator[None]:
 
 
 def _say_run(run: Run, folder: Path) -> None:
+    from descant.cli.tables import print_run
+
     print_run(run, out)
     out.print(f"The run is in {folder}; for charts: descant report {folder}", soft_wrap=True)
 
@@ -125,6 +123,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one method, as FILE.yaml says."""
+    from descant.cli.progress import Progress
     from descant.experiment.settings import RunSettings, read_settings
 
     settings = RunSettings.of(read_settings(file, set))
@@ -144,6 +143,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run; its result is that of an unbroken one."""
+    from descant.cli.progress import Progress
     from descant.experiment.journal import Journal
     from descant.experiment.resume import resume as go_on
 
@@ -174,6 +174,8 @@ def compare(
 
     Cells that are finished already are read, not run again; one that was interrupted is gone on with.
     """
+    from descant.cli.progress import Progress
+    from descant.cli.tables import comparison_table, print_figure
     from descant.experiment.grid import comparison
     from descant.experiment.settings import read_settings
 
@@ -210,10 +212,20 @@ def report(
 
 @app.command("list")
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="what to list")],
+    kind: Annotated[Kind | None, typer.Argument(help="what to list; nothing lists what can be listed")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """List what can be named in settings: methods, aggregators, data sets, models and so on."""
+    from descant.catalog import CATALOG, entries
+    from descant.cli.tables import entries_table, kinds_table
+
+    if kind is None:
+        names = {each.value: list(CATALOG.get(each.value, ())) for each in Kind}
+        if as_json:
+            print(json.dumps(names, indent=2))
+        else:
+            out.print(kinds_table(names))
+        return
     found: list[dict[str, Any]] = entries(kind.value) if kind.value in CATALOG else []
     if as_json:
         print(json.dumps(found, indent=2))

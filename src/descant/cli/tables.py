@@ -135,3 +135,13 @@ def entries_table(kind: str, entries: Sequence[dict[str, Any]]) -> Table:
         fields = ", ".join(f["name"] if f["required"] else f"{f['name']}={f['default']}" for f in entry["fields"])
         table.add_row(entry["name"], entry["summary"], fields)
     return table
+
+
+def kinds_table(names: dict[str, list[str]]) -> Table:
+    """What can be listed: the kinds of things that settings name, with their names."""
+    table = Table(title="descant list KIND shows one of these", title_justify="left", show_lines=True)
+    for heading in ("kind", "names"):
+        table.add_column(heading)
+    for kind, known in names.items():
+        table.add_row(kind, ", ".join(known) or "none yet")
+    return table
