@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import descant as dc
 from descant.cli.app import app
-from descant.cli.data import holdings_table, spark
+from descant.cli.holdings import holdings_table, spark
 from descant.datasets import synthetic
 from descant.errors import SettingError
 

@@ -19,6 +19,7 @@ import descant as dc
 from descant.cli.app import app
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
+from descant.methods import Method
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -72,6 +73,31 @@ def test_the_python_of_a_page_runs(page: Path, names: dict[str, Any]) -> None:
         if "dc.resume(" in block:
             _interrupt(names["task"], names["data"])
         exec(shorter(block), names)
+    for name, made in own_classes(names):
+        for method in made:
+            run = dc.simulate(names["task"], names["data"], method, rounds=2)
+            assert run.collapse is None, name
+
+
+def own_classes(names: dict[str, Any]) -> list[tuple[str, list[Method]]]:
+    """The methods that a page defines; one on top of Ditto also with candidates for lam."""
+    found = [cls for cls in names.values() if isinstance(cls, type) and cls.__module__ == "builtins"]
+    methods = [cls for cls in found if issubclass(cls, Method)]
+    return [
+        (cls.__name__, [cls(), cls(lam=(0.1, 1.0))] if issubclass(cls, dc.methods.Ditto) else [cls()])
+        for cls in methods
+    ]
+
+
+def test_every_class_of_the_pages_is_a_method_that_is_simulated(names: dict[str, Any]) -> None:
+    """Or the test above would not know how to try it."""
+    for page in PAGES:
+        classes = re.findall(r"^class (\w+)", "".join(blocks(page, "python")), flags=re.MULTILINE)
+        if classes:
+            for block in blocks(page, "python"):
+                if "class " in block:
+                    exec(block, names)
+            assert {name for name, _ in own_classes(names)} >= set(classes), page
 
 
 def _interrupt(task: dc.Task, data: dc.FederatedData) -> None:

@@ -44,7 +44,7 @@ def test_the_verdicts(findings: list[Finding]) -> None:
         ("Fed+", "(12)"),
     }
     assert verdict(findings, "Proposition 16", "at least the threshold")
-    assert verdict(findings, "Theorem 30", "just where local training beats lp-proj")
+    assert verdict(findings, "Appendix B.2 and Theorem 30", "just where local training beats lp-proj")
     assert verdict(findings, "Proposition 3", "same norm") and not verdict(findings, "Proposition 3", "Ditto's")
     assert verdict(findings, "Theorem 14", "O(1/T)")
 

@@ -12,24 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from descant.catalog import CATALOG
 from descant.cli.console import err, out
 from descant.cli.data import data
-from descant.cli.progress import Progress
-from descant.cli.tables import comparison_table, entries_table, run_table
+from descant.cli.plain import App
 from descant.cli.theory import theory
-from descant.listing import entries
 from descant.version import __version__
 
 if TYPE_CHECKING:
     from descant.experiment import Run
 
-app = typer.Typer(
+# What a command needs is imported when it runs: torch takes seconds, and `--help` must not wait for it.
+app = App(
     name="descant",
     help="Personalized federated learning: every client its own model, tied to a shared reference.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -104,7 +99,9 @@ def _interruptible() -> Iterator[None]:
 
 
 def _say_run(run: Run, folder: Path) -> None:
-    out.print(run_table(run))
+    from descant.cli.tables import print_run
+
+    print_run(run, out)
     out.print(f"The run is in {folder}; for charts: descant report {folder}", soft_wrap=True)
 
 
@@ -127,6 +124,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one method, as FILE.yaml says."""
+    from descant.cli.progress import Progress
     from descant.experiment.settings import RunSettings, read_settings
 
     settings = RunSettings.of(read_settings(file, set))
@@ -146,6 +144,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run; its result is that of an unbroken one."""
+    from descant.cli.progress import Progress
     from descant.experiment.journal import Journal
     from descant.experiment.resume import resume as go_on
 
@@ -165,6 +164,10 @@ def compare(
         Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
     ] = None,
     first: First = 0,
+    figures: Annotated[
+        list[str] | None,
+        typer.Option("--figure", metavar="NAME", help="print this figure too, a column a seed; may be repeated"),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -172,6 +175,8 @@ def compare(
 
     Cells that are finished already are read, not run again; one that was interrupted is gone on with.
     """
+    from descant.cli.progress import Progress
+    from descant.cli.tables import comparison_table, print_figure
     from descant.experiment.grid import comparison
     from descant.experiment.settings import read_settings
 
@@ -180,6 +185,8 @@ def compare(
         results = list(progress.run(grid))
     if not as_json:
         comparison_table(results, out, first=first)
+        for name in figures or ():
+            print_figure(results, name, out, first)
         out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
 
 
@@ -206,10 +213,21 @@ def report(
 
 @app.command("list")
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="what to list")],
+    kind: Annotated[Kind | None, typer.Argument(help="what to list; nothing lists what can be listed")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """List what can be named in settings: methods, aggregators, data sets, models and so on."""
+    from descant.catalog import CATALOG
+    from descant.cli.tables import entries_table, kinds_table
+    from descant.listing import entries
+
+    if kind is None:
+        names = {each.value: list(CATALOG.get(each.value, ())) for each in Kind}
+        if as_json:
+            print(json.dumps(names, indent=2))
+        else:
+            out.print(kinds_table(names))
+        return
     found: list[dict[str, Any]] = entries(kind.value) if kind.value in CATALOG else []
     if as_json:
         print(json.dumps(found, indent=2))

@@ -93,7 +93,7 @@ class Progress:
         return show
 
     def run(self, grid: Grid) -> Iterator[tuple[Cell, Run]]:
-        """Run a grid. A cell's bar appears when the cell starts; the first bar is of the whole grid."""
+        """Run a grid. The first bar is of the whole grid, the second of the cell at work; those done are lines."""
         whole = self._bar.add_task("all runs", total=len(grid.cells), note="", visible=len(grid.cells) > 1)
         shown: dict[str, Callable[[Record], None]] = {}
 
@@ -104,9 +104,18 @@ class Progress:
             shown[cell.key](record)
 
         for cell, run in grid.run(show):
+            if cell.key in shown:
+                self._settle()
             self._bar.advance(whole)
             self.finished(run)
             yield cell, run
+
+    def _settle(self) -> None:
+        """Turn the bar of a cell that is done into a line above, so that the one at work stays on the screen."""
+        task = self._bar.tasks[-1]
+        if self.bars:
+            self._bar.console.print(f"{task.description}: {task.fields['note']}", markup=False, highlight=False)
+        self._bar.remove_task(task.id)
 
     def finished(self, run: Run) -> None:
         if self.json:

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from descant.cli.fit import Column, print_fitted
+from descant.errors import unknown
 from descant.experiment import Run
 from descant.experiment.grid import Cell
-from descant.experiment.table import Row, human_bytes, rows, unequal
+from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, with_spread
 
-_STATISTICS = ("mean", "weighted_mean", "std", "worst_10")
+_STATISTICS = ("weighted_mean", "std", "worst_10")
 
 
-def run_table(run: Run) -> Table:
-    """One run: the figures of each model at each named round."""
+def print_run(run: Run, console: Console) -> None:
+    """Print one run: the figures of each model at each named round."""
     figures, metric = run.summary(), run.history.metric
     title = f"{run.config['method']['name']} on {run.config['data']['name']}"
     if run.collapse:
         title += f": collapsed in round {run.collapse.round} ({run.collapse.why})"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("model", "round", f"test {metric}", *_STATISTICS[1:], "test loss", "train loss"):
-        table.add_column(heading.replace("_", " "), justify="left" if heading == "model" else "right")
-    for model in run.history.evaluated:
-        for rule in ("last", "chosen_on_valid", "best_on_test"):
-            if (at := figures.get(f"{model}.round@{rule}")) is None:
-                continue
-            wanted = [f"test_{metric}.{s}" for s in _STATISTICS] + ["test_loss.mean", "train_loss.mean"]
-            values = [figures.get(f"{model}.{name}@{rule}", float("nan")) for name in wanted]
-            where = f"{at}, {rule.replace('_', ' ')}"
-            table.add_row(model, where, *(f"{value:.4f}" for value in values))
+    wanted = {f"test {metric}": f"test_{metric}.mean"}
+    wanted |= {statistic.replace("_", " "): f"test_{metric}.{statistic}" for statistic in _STATISTICS}
+    wanted |= {"test loss": "test_loss.mean", "train loss": "train_loss.mean"}
+    rules = [
+        (model, rule)
+        for model in run.history.evaluated
+        for rule in ("last", "chosen_on_valid", "best_on_test")
+        if f"{model}.round@{rule}" in figures
+    ]
+    columns = [Column("round", [str(figures[f"{model}.round@{rule}"]) for model, rule in rules])]
+    ranks = {"weighted mean": 3, "std": 1, "train loss": 2, "test loss": 2}
+    for head, name in wanted.items():
+        values = [figures.get(f"{model}.{name}@{rule}", float("nan")) for model, rule in rules]
+        columns.append(Column(head, [short(value, 4) for value in values], ranks.get(head, 0)))
+    print_fitted(
+        console, "model", [f"{model}, {rule.replace('_', ' ')}" for model, rule in rules], columns, title=title
+    )
     up, down = human_bytes(figures["bytes_up"]), human_bytes(figures["bytes_down"])
-    table.caption = (
+    console.print(
         f"{figures['rounds']} rounds, {up} up, {down} down, "
         f"{figures['gradients_per_client']:.0f} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
-    table.caption_justify = "left"
-    return table
 
 
 def comparison_table(
@@ -52,52 +57,74 @@ def comparison_table(
     chosen = model in history.evaluated and history.best_round(model, "valid", 0) is not None
     rule = "chosen_on_valid" if chosen else "last"
     metric, found = history.metric, rows([(cell.label, run) for cell, run in results], first)
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    selects = any("selected" in run.history.evaluated for _, run in results)
-    heads = (
-        f"test {metric}",
-        "std of clients",
-        "worst 10 %",
-        "train loss",
-        "shared model",
-        *(("selected model",) if selects else ()),
-        "up",
-        "down",
-        "gradients",
-    )
-    table.add_column("method")
-    for head in heads:
-        table.add_column(head, justify="right")
-    for row in found:
-        name = row.label if not row.collapsed else f"{row.label} ({row.collapsed} of {row.seeds} collapsed)"
-        cells = [
-            _with_spread(row, f"{model}.test_{metric}.mean@{rule}"),
-            _with_spread(row, f"{model}.test_{metric}.std@{rule}"),
-            _with_spread(row, f"{model}.test_{metric}.worst_10@{rule}"),
-            _with_spread(row, f"{model}.train_loss.mean@{rule}"),
-            _with_spread(row, f"shared.test_{metric}.mean@{rule}"),
-            *([_with_spread(row, f"selected.test_{metric}.mean@{rule}")] if selects else []),
-            human_bytes(row.mean["bytes_up"]),
-            human_bytes(row.mean["bytes_down"]),
-            f"{row.mean['gradients_per_client']:.0f}",
-        ]
-        table.add_row(escape(name), *cells)
-    console.print(table)
+    by_label = {row.label: [run for cell, run in results if cell.label == row.label] for row in found}
+    figures = {
+        f"test {metric}": (f"{model}.test_{metric}.mean@{rule}", 0),
+        "std of clients": (f"{model}.test_{metric}.std@{rule}", 3),
+        "worst 10 %": (f"{model}.test_{metric}.worst_10@{rule}", 1),
+        "train loss": (f"{model}.train_loss.mean@{rule}", 5),
+    }
+    columns = [Column(head, [_figure(row, name) for row in found], rank) for head, (name, rank) in figures.items()]
+    for other in ("shared", "selected"):
+        if other != model and any(other in run.history.evaluated for _, run in results):
+            cells = [_beside(beside(by_label[row.label], other, model, rule, first), row.seeds) for row in found]
+            columns.append(Column(f"{other} model", cells, 4))
+    columns += [
+        Column("up", [human_bytes(row.mean["bytes_up"]) for row in found], 2),
+        Column("down", [human_bytes(row.mean["bytes_down"]) for row in found], 6),
+        Column("gradients", [f"{row.mean['gradients_per_client']:.0f}" for row in found], 2),
+    ]
+    names = [
+        row.label if not row.collapsed else f"{row.label} ({row.collapsed} of {row.seeds} collapsed)"
+        for row in found
+    ]
+    print_fitted(console, "method", names, columns, title=title)
     shown = "the round chosen on validation data" if rule == "chosen_on_valid" else "the last round"
     seeds = max(row.seeds for row in found)
     console.print(
-        f"The models that clients deploy, at {shown}; mean over clients, ± standard deviation over {seeds} "
-        "seed(s). Bytes are of the whole run, gradients are minibatch gradients a client."
+        f"The models that clients deploy, at {shown}; mean over clients, ± standard deviation over "
+        f"{seeds} {'seed' if seeds == 1 else 'seeds'}. Bytes are of the whole run, gradients are minibatch "
+        "gradients a client."
     )
     if differ := unequal(found):
         spent = ", ".join(f"{label} {count:,.0f}" for label, count in differ.items())
-        console.print(f"Not at equal compute: example gradients a client are {spent}.")
+        console.print(f"Not at equal compute: example gradients a client are {spent}.", markup=False)
 
 
-def _with_spread(row: Row, figure: str) -> str:
-    if figure not in row.mean:
-        return "-"
-    return f"{row.mean[figure]:.3f}" + (f" ±{row.spread[figure]:.3f}" if row.seeds > 1 else "")
+def print_figure(results: Sequence[tuple[Cell, Run]], name: str, console: Console, first: int = 0) -> None:
+    """Print one figure by its name: a row a method, a column a seed, and their mean."""
+    figures = [(cell.label, cell.settings.seed, run.summary(first)) for cell, run in results]
+    known = dict.fromkeys(figure for _, _, found in figures for figure in found)
+    if name not in known:
+        raise unknown("figure", name, known)
+    labels = list(dict.fromkeys(label for label, _, _ in figures))
+    seeds = list(dict.fromkeys(seed for _, seed, _ in figures))
+    values = {(label, seed): found.get(name) for label, seed, found in figures}
+    columns = [
+        Column(f"seed {seed}", [_number(values.get((label, seed))) for label in labels], 1) for seed in seeds
+    ]
+    means = [_mean([values.get((label, seed)) for seed in seeds]) for label in labels]
+    console.print(name, markup=False)
+    print_fitted(console, "method", labels, [*columns, Column("mean", [_number(mean) for mean in means])])
+
+
+def _mean(values: Sequence[Any]) -> float | None:
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
+
+
+def _number(value: Any) -> str:
+    return short(value, 4) if isinstance(value, int | float) else "–" if value is None else str(value)
+
+
+def _figure(row: Row, name: str) -> str:
+    if name not in row.mean or not isfinite(row.mean[name]):
+        return "–"
+    return with_spread(row.mean[name], row.spread[name] if row.seeds > 1 else None)
+
+
+def _beside(found: tuple[float, float] | None, seeds: int) -> str:
+    return "–" if found is None else with_spread(found[0], found[1] if seeds > 1 else None)
 
 
 def entries_table(kind: str, entries: Sequence[dict[str, Any]]) -> Table:
@@ -107,4 +134,14 @@ def entries_table(kind: str, entries: Sequence[dict[str, Any]]) -> Table:
     for entry in entries:
         fields = ", ".join(f["name"] if f["required"] else f"{f['name']}={f['default']}" for f in entry["fields"])
         table.add_row(entry["name"], entry["summary"], fields)
+    return table
+
+
+def kinds_table(names: dict[str, list[str]]) -> Table:
+    """What can be listed: the kinds of things that settings name, with their names."""
+    table = Table(title="descant list KIND shows one of these", title_justify="left", show_lines=True)
+    for heading in ("kind", "names"):
+        table.add_column(heading)
+    for kind, known in names.items():
+        table.add_row(kind, ", ".join(known) or "none yet")
     return table

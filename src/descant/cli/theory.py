@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from descant.theory.checks import Claim, Row
     from descant.theory.figures import Chart
 
+_KINDS = {
+    "result": "Results that the papers state",
+    "formula": "Formulas and remarks as they are printed, where a slip leaves the results as they are",
+    "question": "Questions that are asked here, and not answered by the papers",
+}
+
 
 class Format(StrEnum):
     """How figures are written: all in one page, or each as a picture."""
@@ -146,16 +152,23 @@ def _claims_table(claims: Sequence[Claim]) -> Table:
     table = Table(
         title="Statements, and whether they hold", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )
-    for heading in ("paper", "where", "statement", "holds", "numbers"):
+    for heading in ("paper", "where", "kind", "statement", "holds", "numbers"):
         table.add_column(heading)
     for claim in claims:
-        table.add_row(claim.paper, claim.where, claim.statement, "yes" if claim.holds else "NO", claim.numbers)
+        holds = "yes" if claim.holds else "NO"
+        table.add_row(claim.paper, claim.where, claim.kind, claim.statement, holds, claim.numbers)
     return table
 
 
 def _summary(rows: Sequence[Row], claims: Sequence[Claim]) -> str:
-    agree, hold = sum(row.agrees for row in rows), sum(claim.holds for claim in claims)
-    return (
-        f"{agree} of {len(rows)} closed forms agree with what was simulated or computed otherwise; "
-        f"{hold} of {len(claims)} statements hold as they are put here."
-    )
+    agree = sum(row.agrees for row in rows)
+    said = [f"{agree} of {len(rows)} closed forms agree with what was simulated or computed otherwise."]
+    for kind, name in _KINDS.items():
+        of_kind = [claim for claim in claims if claim.kind == kind]
+        fail = [claim for claim in of_kind if not claim.holds]
+        places = list(dict.fromkeys(f"{c.paper} {c.where}" for c in fail if not c.repeats))
+        again = sum(c.repeats is not None for c in fail)
+        twice = f", {again} of them what another says already" if again else ""
+        listed = f": {'; '.join(places)}" if places else ""
+        said.append(f"{name}: {len(fail)} of {len(of_kind)} do not hold{twice}{listed}.")
+    return "\n".join(said)

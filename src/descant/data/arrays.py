@@ -98,7 +98,9 @@ def _rows_of(pair: Any, name: str, of: str = "", *, may_be_empty: bool = False) 
         )
     if not len(inputs) and not may_be_empty:
         raise DataError(f"no {of}examples: give it at least one, or leave it out", client=name)
-    return Rows(inputs, labels(targets))
+    targets = labels(targets)
+    column = targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind == "i"
+    return Rows(inputs, targets[:, 0] if column else targets)
 
 
 def as_array(values: Any, field: str, name: str | None = None) -> npt.NDArray[Any]:

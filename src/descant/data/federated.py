@@ -45,7 +45,9 @@ class FederatedData:
     numbers: Tensor | None = None  # [N] the clients' numbers in a larger federation; 0, 1, ... by default
 
     def __post_init__(self) -> None:
-        # frozen: these two fields are completed once, here
+        # frozen: these fields are completed once, here
+        for name in PARTS:
+            object.__setattr__(self, name, self.part(name).without_column())
         object.__setattr__(self, "clients", tuple(self.clients) or _numbered(len(self.train)))
         parts = {name: self.part(name) for name in PARTS}
         object.__setattr__(self, "classes", check_parts(parts, self.clients, self.classes))
@@ -152,7 +154,7 @@ class FederatedData:
         A client is a pair (inputs, targets), or a dict of such pairs called train, valid and test (the last
         two may be missing or empty).  A pair is shuffled and split: the share `test` is set aside first,
         then the share `valid` of what is left (see `split_sizes`).  Examples lie on the first axis; integer
-        targets are labels, floating ones a regression.
+        targets are labels (a column of them, [M, 1], is taken as [M]), floating ones a regression.
         """
         named = clients if isinstance(clients, Mapping) else _by_number(clients)
         train, valid_part, test_part = parts_of(named, test=test, valid=valid, seed=seed)

@@ -67,6 +67,11 @@ class Part:
         ends = self.sizes[clients].cumsum(0)
         return Part(inputs, targets, torch.cat([ends.new_zeros(1), ends]))
 
+    def without_column(self) -> Part:
+        """Labels that come as a column [M, 1] as a vector [M]; itself where they do not."""
+        column = self.targets.ndim == 2 and self.targets.shape[1] == 1 and not self.targets.is_floating_point()
+        return Part(self.inputs, self.targets[:, 0], self.offsets) if column else self
+
     def to(self, dtype: torch.dtype | None, device: torch.device | str | None) -> Part:
         """The part on `device`, floating tensors in `dtype`; itself where nothing changes."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from descant.errors import SettingError
 from descant.experiment.run import Run
 
 
@@ -24,6 +26,8 @@ class Row:
 
 def rows(labelled: Iterable[tuple[str, Run]], first: int = 0) -> list[Row]:
     """One row a label, over all its seeds. The spread is the standard deviation of the sample (0 for one seed)."""
+    labelled = list(labelled)
+    check_first(labelled, first)
     by_label: dict[str, list[dict[str, Any]]] = {}
     for label, run in labelled:
         by_label.setdefault(label, []).append(run.summary(first))
@@ -31,7 +35,10 @@ def rows(labelled: Iterable[tuple[str, Run]], first: int = 0) -> list[Row]:
 
 
 def _row(label: str, summaries: Sequence[dict[str, Any]]) -> Row:
-    names = [n for n, v in summaries[0].items() if isinstance(v, int | float) and not isinstance(v, bool)]
+    named = dict.fromkeys(
+        n for s in summaries for n, v in s.items() if isinstance(v, int | float) and not isinstance(v, bool)
+    )
+    names = [n for n in named if n != "collapsed_round"]  # there is none where a run has not collapsed
     values = {n: np.array([s.get(n, np.nan) for s in summaries], dtype=float) for n in names}
     return Row(
         label=label,
@@ -40,6 +47,53 @@ def _row(label: str, summaries: Sequence[dict[str, Any]]) -> Row:
         mean={n: float(v.mean()) for n, v in values.items()},
         spread={n: float(v.std(ddof=1)) if len(v) > 1 else 0.0 for n, v in values.items()},
     )
+
+
+def check_first(labelled: Iterable[tuple[str, Run]], first: int) -> None:
+    """Refuse to choose among rounds from `first` on where a run that has not collapsed was evaluated in none."""
+    for label, run in labelled:
+        last = max((t for rounds in run.history.evaluated.values() for t in rounds), default=0)
+        if run.collapse is None and first > last:
+            raise SettingError(
+                f"first = {first}: {label} (seed {run.config['seed']}) was last evaluated in round {last}, so that "
+                f"there is none to choose from; give {last} or less"
+            )
+
+
+def beside(runs: Sequence[Run], other: str, model: str, rule: str, first: int = 0) -> tuple[float, float] | None:
+    """The test metric of the `other` model in the rounds that `rule` names for `model`: mean and spread over seeds.
+
+    So that one row of a table is of one round, though every model has a best round of its own. None where a seed
+    has no such model, or no such round.
+    """
+    found = []
+    for run in runs:
+        history, summary = run.history, run.summary(first)
+        columns = history.evaluated.get(other, {}).get(summary.get(f"{model}.round@{rule}", -1), {})
+        column = f"test_{history.metric}"
+        if column not in columns or (rule == "last" and run.collapse is not None):
+            return None
+        found.append(history.figure(other, summary[f"{model}.round@{rule}"], column)["mean"])
+    return float(np.mean(found)), float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A number for a table: so many digits after the point, more where it is small, a power where it is huge."""
+    if not isfinite(value):
+        return "–"
+    if abs(value) >= 1e6:  # a loss that has diverged: its digits say nothing
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{value:,.{0 if abs(value) >= 100 else digits if abs(value) >= 0.01 or value == 0 else digits + 2}f}"
+
+
+def with_spread(mean: float, spread: float | None, digits: int = 3) -> str:
+    """A mean and what seeds differ by (None for one seed), with as many digits."""
+    text = short(mean, digits)
+    if spread is None or not isfinite(mean):
+        return text
+    places = len(text.partition(".")[2])
+    return f"{text} ±{short(spread) if 'e' in text else f'{spread:,.{places}f}'}"
 
 
 def unequal(table: Sequence[Row], figure: str = "examples_per_client", tolerance: float = 0.01) -> dict[str, float]:

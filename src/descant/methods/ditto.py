@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor
@@ -56,6 +56,11 @@ class Ditto(OverSolver):
         return self.lam if isinstance(self.lam, tuple) else (self.lam,)
 
     @property
+    def candidates(self) -> tuple[Self, ...]:
+        """This method with each lam by itself: whose step is taken."""
+        return tuple(replace(self, lam=lam) for lam in self.lams) if isinstance(self.lam, tuple) else (self,)
+
+    @property
     def middle(self) -> int:
         return (len(self.lams) - 1) // 2
 
@@ -91,8 +96,8 @@ class Ditto(OverSolver):
             w = torch.where(begins[:, None], w, own["heard"])
             v = torch.where(begins[:, None, None], w[:, None], v)
         steps = [  # all candidates see the same minibatches
-            local.run(self.step, v[:, c], w, w.new_full((len(w), 1), lam), work=self.work, role="personal")
-            for c, lam in enumerate(self.lams)
+            local.run(candidate.step, v[:, c], w, work=self.work, role="personal")
+            for c, candidate in enumerate(self.candidates)
         ]
         v = torch.stack(steps, 1)
         new = {"v": v.reshape(own["v"].shape), "heard": w, "begun": torch.ones_like(local.n, dtype=torch.bool)}
@@ -102,8 +107,9 @@ class Ditto(OverSolver):
                 local.record(f"lam={lam:g}", new["choice"] == c)
         return {name: new[name] for name in own}
 
-    def step(self, v: Tensor, grad: Gradient, w: Tensor, lam: Tensor) -> Tensor:
-        return v - self.rate * (self.slope(v, grad) + lam * (v - w))
+    def step(self, v: Tensor, grad: Gradient, w: Tensor) -> Tensor:
+        """Line 6. Here `lam` is one number, also where there are several candidates."""
+        return v - self.rate * (self.slope(v, grad) + cast(float, self.lam) * (v - w))
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         v = pick(state["v"], state["choice"]) if "choice" in state else state["v"]

@@ -6,7 +6,7 @@ import altair as alt
 import polars as pl
 
 from descant.experiment import Federation
-from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered
+from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered, panel_title, scale, widened
 from descant.report.gather import Experiment
 from descant.report.look import ACCENT, INK
 from descant.report.series import MOST_CLIENTS, both_models, chosen, drawn_clients, holdings, sorted_clients
@@ -144,7 +144,7 @@ def _fairness(frame: pl.DataFrame, field: str, title: str, metric: str, palette:
     )
     labels = points["method"].to_list()
     x = alt.X("x:Q", title=title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5))
-    y = alt.Y("y:Q", title=f"test {metric}", scale=alt.Scale(zero=False, padding=12))
+    y = alt.Y("y:Q", title=f"test {metric}", scale=scale(points["y_low"], points["y_high"], padding=12))
     colour = palette.colour(labels, legend=False)
     base = alt.Chart()
     wide = base.mark_rule(opacity=0.6).encode(alt.X("x_low:Q"), y, colour, alt.X2("x_high:Q"))
@@ -167,7 +167,7 @@ def _sorted(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
         .mark_line()
         .encode(
             alt.X("share:Q", title="clients, worst served first", axis=axis),
-            alt.Y("value:Q", title=f"test {metric}", scale=alt.Scale(zero=False)),
+            alt.Y("value:Q", title=f"test {metric}", scale=scale(frame["value"])),
             palette.colour(labels),
             palette.dash(labels),
             tooltip=tooltip,
@@ -179,10 +179,10 @@ def _sorted(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
 
 def _diagonal(frame: pl.DataFrame, metric: str, colour: str, label: str) -> Chart:
     numbers = pl.concat([frame["personal"], frame["shared"]])
-    low, high = float(numbers.min()), float(numbers.max())  # type: ignore[arg-type]
-    scale = alt.Scale(domain=[low, high], padding=6)
-    x = alt.X("shared:Q", title=f"shared model, test {metric}", scale=scale, axis=alt.Axis(tickCount=4))
-    y = alt.Y("personal:Q", title="personal model", scale=scale, axis=alt.Axis(tickCount=4))
+    low, high = widened(float(numbers.min()), float(numbers.max()))  # type: ignore[arg-type]
+    both = alt.Scale(domain=[low, high], padding=6)
+    x = alt.X("shared:Q", title=f"shared model, test {metric}", scale=both, axis=alt.Axis(tickCount=4))
+    y = alt.Y("personal:Q", title="personal model", scale=both, axis=alt.Axis(tickCount=4))
     ends = [{"shared": low, "personal": low, "method": label}, {"shared": high, "personal": high, "method": label}]
     line = alt.Chart(pl.DataFrame(ends)).mark_line(color=INK, strokeDash=[3, 3], strokeWidth=1).encode(x, y)
     points = (
@@ -190,7 +190,7 @@ def _diagonal(frame: pl.DataFrame, metric: str, colour: str, label: str) -> Char
         .mark_circle(color=colour, size=30, opacity=0.55)
         .encode(x, y, tooltip=["client:N", "personal:Q", "shared:Q"])
     )
-    return layered(line, points).properties(height=200, title=label)
+    return layered(line, points).properties(height=200, title=panel_title(label))
 
 
 def _thinned(federation: Federation, most: int) -> str:

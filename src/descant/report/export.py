@@ -63,7 +63,7 @@ def _tables(report: Report, format: str) -> Iterable[tuple[str, str]]:
             continue
         for rule in RULES:
             if any(f"{experiment.model}.round@{rule}" in row.mean for row in found):
-                table = overview(experiment, found, rule)
+                table = overview(experiment, found, rule, full=True)
                 text = _markdown(table) if format == "md" else _latex(table)
                 yield f"{experiment.key}-{rule}.{'md' if format == 'md' else 'tex'}", text
 

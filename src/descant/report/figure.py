@@ -60,6 +60,34 @@ class Palette:
         return {"scale": scale} if legend else {"scale": scale, "legend": None}
 
 
+def scale(*columns: pl.Series, **more: Any) -> alt.Scale:
+    """A scale that begins where the numbers do; around a single number it is wide enough for ticks that say it.
+
+    (Of a scale from .966 to .966 Vega-Lite makes one tick, and rounds it to 1.)
+    """
+    found = span(*columns)
+    if found is None or found[1] - found[0] > 1e-6 * max(abs(found[0]), abs(found[1])):
+        return alt.Scale(zero=False, **more)
+    return alt.Scale(domain=widened(*found), nice=False)
+
+
+def span(*columns: pl.Series) -> tuple[float, float] | None:
+    """The least and the greatest number of some columns; None where there is none."""
+    numbers = pl.concat([column.cast(pl.Float64) for column in columns]).drop_nulls().drop_nans()
+    return None if numbers.is_empty() else (float(numbers.min()), float(numbers.max()))  # type: ignore[arg-type]
+
+
+def widened(low: float, high: float) -> list[float]:
+    """A domain for an axis, with room on both sides of a single number."""
+    room = 0.0 if high > low else 0.05 * abs(low) or 0.05
+    return [low - room, high + room]
+
+
+def panel_title(label: str) -> alt.TitleParams:
+    """The label of a small panel, cut where it would run into the next panel."""
+    return alt.TitleParams(label, limit=220)
+
+
 def layered(*layers: alt.Chart, data: pl.DataFrame | None = None) -> alt.LayerChart:
     """Charts on top of each other, on the same data."""
     together = alt.layer(*layers) if data is None else alt.layer(*layers, data=data)

@@ -35,6 +35,19 @@ class Entry:
         return self.runs[0].config
 
     @property
+    def keys(self) -> list[str]:
+        """What is common to the runs of several entries that may be paired: the seed, and the draw of the data."""
+        return [_text([run.config["seed"], run.config["data"]]) for run in self.runs]
+
+    @property
+    def seeds(self) -> list[str]:
+        """What tells the runs apart: the seed of each and, where one seed stands with several draws, its data's."""
+        told = [str(run.config["seed"]) for run in self.runs]
+        drawn = [run.config["data"]["settings"].get("seed") for run in self.runs]
+        several = len(set(told)) < len(told)
+        return [f"{seed} (data {draw})" if several else seed for seed, draw in zip(told, drawn, strict=True)]
+
+    @property
     def collapsed(self) -> list[Run]:
         return [run for run in self.runs if run.collapse is not None]
 
@@ -72,6 +85,7 @@ class Experiment:
     def rule(self) -> str:
         """How the reported round is chosen: on validation data, where there is any."""
         histories = [history for entry in self.entries for history in entry.histories]
+        histories = [history for history in histories if history.collapse is None] or histories
         chosen = all(history.best_round(self.model, "valid", self.first) is not None for history in histories)
         return "chosen_on_valid" if chosen else "last"
 
@@ -95,11 +109,11 @@ def gather(runs: Sequence[Run], first: int = 0) -> list[Experiment]:
     """Runs as experiments: on the same data and model, with one entry a label; the same run counts once."""
     if not runs:
         raise SettingError("a report needs at least one run")
-    by_problem: dict[str, dict[tuple[str, str], dict[int, Run]]] = {}
+    by_problem: dict[str, dict[tuple[str, str], dict[str, Run]]] = {}
     for run in runs:
         entries = by_problem.setdefault(_text(_problem(run.config)), {})
         seeds = entries.setdefault((_label(run.config), _text(_comparable(run.config))), {})
-        seeds.setdefault(run.config["seed"], run)
+        seeds.setdefault(_text([run.config["seed"], run.config["data"]]), run)
     found = []
     for entries in by_problem.values():
         labels = _distinct([(label, next(iter(seeds.values())).config) for (label, _), seeds in entries.items()])

@@ -10,8 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LIGHT = ("#0072B2", "#D55E00", "#28A96B", "#8B2BE2", "#6B2A0C", "#7A7A7A", "#1B1B7E", "#DD7FBE")
-DARK = ("#4DA3DC", "#FF8A3D", "#AEEA9A", "#9B78FF", "#F2E41C", "#CA919F", "#10E8E8", "#E5375F")
+LIGHT = (
+    *("#0072B2", "#D55E00", "#28A96B", "#8B2BE2", "#6B2A0C", "#7A7A7A"),
+    *("#1B1B7E", "#DD7FBE", "#F01E4B", "#4B783C", "#D200B4", "#B469F0"),
+)
+DARK = (
+    *("#4DA3DC", "#FF8A3D", "#AEEA9A", "#9B78FF", "#F2E41C", "#CA919F"),
+    *("#10E8E8", "#E5375F", "#A54B2D", "#69D25A", "#C31EA5", "#5A3CF0"),
+)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 INK, FAINT, ACCENT = "#1A1A1B", "#D9D9DC", "#2F6DB5"  # text, grid lines, what belongs to no method
@@ -57,7 +63,14 @@ def config() -> dict[str, Any]:
             "titleFontWeight": "normal",
         },
         "title": {"color": INK, "anchor": "start", "fontSize": 13, "fontWeight": 600},
-        "legend": {"labelColor": INK, "titleColor": INK, "orient": "bottom", "columns": 4, "title": None},
+        "legend": {
+            "labelColor": INK,
+            "titleColor": INK,
+            "orient": "bottom",
+            "columns": 3,
+            "labelLimit": 260,
+            "title": None,
+        },
         "line": {"strokeWidth": 2},
         "point": {"size": 70, "filled": True, "opacity": 0.95},
     }

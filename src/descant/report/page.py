@@ -28,6 +28,7 @@ from descant.report.tables import (
     summary_rows,
     worst_served,
 )
+from descant.report.verdict import verdict
 from descant.version import __version__
 
 
@@ -75,7 +76,10 @@ def _section(
         "title": experiment.title,
         "facts": _facts(config),
         "notices": notices(experiment, found),
-        "overviews": {rule: overview(experiment, found, rule) for rule in shown},
+        "verdict": verdict(experiment),
+        "overviews": {
+            rule: (overview(experiment, found, rule), overview(experiment, found, rule, True)) for rule in shown
+        },
         "legend": {entry.label: _css(styles[entry.label]) for entry in experiment.entries},
         "figures": [_placed(experiment, figure, specs) for figure in figures],
         "worst": worst_served(experiment),
@@ -104,7 +108,9 @@ def _placed(experiment: Experiment, figure: Figure, specs: dict[str, Any]) -> di
     placed = {f"{experiment.key}-{figure.key}-{i}": _spec(panel) for i, panel in enumerate(figure.panels)}
     specs |= placed
     # A small panel is one method's, and named by it.
-    panels = [{"name": name, "of": spec.get("title") if figure.small else None} for name, spec in placed.items()]
+    panels = [
+        {"name": name, "of": spec["title"]["text"] if figure.small else None} for name, spec in placed.items()
+    ]
     return vars(figure) | {"panels": panels}
 
 

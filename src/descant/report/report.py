@@ -12,6 +12,7 @@ import altair as alt
 
 from descant.errors import SettingError, unknown
 from descant.experiment import Run
+from descant.experiment.table import check_first
 from descant.files import write
 from descant.report.clients import fairness_figures, holdings_figure, models_figure
 from descant.report.export import FORMATS, export
@@ -30,10 +31,11 @@ class Report:
 
     def __init__(self, runs: Sequence[Run], title: str | None = None, first: int = 0) -> None:
         self.experiments: list[Experiment] = gather(runs, first)
+        entries = [entry for experiment in self.experiments for entry in experiment.entries]
+        check_first([(entry.label, run) for entry in entries for run in entry.runs], first)
         self.title = title or "descant: " + ", ".join(experiment.title for experiment in self.experiments)
         self.first = first
-        labels = dict.fromkeys(entry.label for e in self.experiments for entry in e.entries)
-        self.palette = Palette(styles(list(labels)))
+        self.palette = Palette(styles(list(dict.fromkeys(entry.label for entry in entries))))
 
     @classmethod
     def of(cls, *folders: str | Path, title: str | None = None, first: int = 0) -> Self:

@@ -82,10 +82,10 @@ def chosen(experiment: Experiment) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def per_client(entry: Entry, experiment: Experiment, column: str, model: str) -> list[Floats]:
-    """A column of every client [N] at the reported round of `experiment.model`, for each seed that has one."""
-    found = []
-    for history in entry.histories:
+def per_client(entry: Entry, experiment: Experiment, column: str, model: str) -> dict[int, Floats]:
+    """A column of every client [N] at the reported round of `experiment.model`, by the run that has one."""
+    found = {}
+    for place, history in enumerate(entry.histories):
         if experiment.rule == "chosen_on_valid":
             t = history.best_round(experiment.model, "valid", experiment.first)
         elif history.collapse is None:
@@ -94,7 +94,7 @@ def per_client(entry: Entry, experiment: Experiment, column: str, model: str) ->
             continue  # a collapsed run has no last model
         values = history.evaluated.get(model, {}).get(t, {}).get(column)  # type: ignore[arg-type]
         if values is not None:
-            found.append(np.where(history.federation.sizes[column.split("_")[0]] > 0, values, np.nan))
+            found[place] = np.where(history.federation.sizes[column.split("_")[0]] > 0, values, np.nan)
     return found
 
 
@@ -103,7 +103,8 @@ def sorted_clients(experiment: Experiment) -> pl.DataFrame:
     column, rows = f"test_{experiment.history.metric}", []
     most = min(MOST_CLIENTS, _ROWS // len(experiment.entries))
     for entry in experiment.entries:
-        seeds = [v[np.isfinite(v)] for v in per_client(entry, experiment, column, experiment.model)]
+        found = per_client(entry, experiment, column, experiment.model)
+        seeds = [values[np.isfinite(values)] for values in found.values()]
         seeds = [np.sort(values) for values in seeds if len(values)]
         if not seeds:
             continue
@@ -122,13 +123,15 @@ def both_models(entry: Entry, experiment: Experiment) -> pl.DataFrame:
     """One row a client: the metric of its personal and of the shared model, where the entry has both."""
     column = f"test_{experiment.history.metric}"
     personal, shared = (per_client(entry, experiment, column, model) for model in ("personal", "shared"))
-    if not personal or not shared:
+    places = [place for place in personal if place in shared]
+    if not places:
         return pl.DataFrame()
     if entry.federation is None:  # other clients in every seed: there is no mean over seeds of a client
-        personal, shared = personal[:1], shared[:1]
-    mean_personal, mean_shared = np.mean(personal, axis=0), np.mean(shared, axis=0)
+        places = places[:1]
+    mean_personal = np.mean([personal[place] for place in places], axis=0)
+    mean_shared = np.mean([shared[place] for place in places], axis=0)
     kept = [i for i in thinned(len(mean_personal), MOST_CLIENTS) if np.isfinite(mean_personal[i] + mean_shared[i])]
-    names = entry.histories[0].federation.names
+    names = entry.histories[places[0]].federation.names
     return pl.DataFrame(
         [
             {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from descant.experiment.table import Row, human_bytes, rows, unequal
+from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, with_spread
 from descant.files import plain
 from descant.report.gather import Entry, Experiment, differing, flat
 from descant.report.series import per_client
@@ -40,47 +40,61 @@ def summary_rows(experiment: Experiment, first: int = 0) -> list[Row]:
     return rows([(entry.label, run) for entry in experiment.entries for run in entry.runs], first)
 
 
-def overview(experiment: Experiment, found: list[Row], rule: str) -> Table:
-    """The figures that a paper's table would have, at the rounds that `rule` names."""
+def overview(experiment: Experiment, found: list[Row], rule: str, full: bool = False) -> Table:
+    """The figures that decide, at the rounds that `rule` names; `full` has all that a paper's table would have.
+
+    A row is of one round: that of the model that is deployed. The other models' figures are of that round too.
+    """
     metric, model = experiment.history.metric, experiment.model
     shown = {
         f"test {metric}": f"{model}.test_{metric}.mean@{rule}",
-        "by examples": f"{model}.test_{metric}.weighted_mean@{rule}",
-        "std of clients": f"{model}.test_{metric}.std@{rule}",
-        "variance": f"{model}.test_{metric}.variance@{rule}",
         "worst 10 %": f"{model}.test_{metric}.worst_10@{rule}",
-        "best 10 %": f"{model}.test_{metric}.best_10@{rule}",
-        "test loss": f"{model}.test_loss.mean@{rule}",
-        "train loss": f"{model}.train_loss.mean@{rule}",
-        "shared model": f"shared.test_{metric}.mean@{rule}",
-        "selected model": f"selected.test_{metric}.mean@{rule}",
-        "round": f"{model}.round@{rule}",
+        "std of clients": f"{model}.test_{metric}.std@{rule}",
     }
-    spent = {
-        "bytes up": "bytes_up",
-        "bytes down": "bytes_down",
-        "gradients": "gradients_per_client",
-        "s": "seconds",
-    }
+    if full:
+        shown |= {
+            "variance": f"{model}.test_{metric}.variance@{rule}",
+            "by examples": f"{model}.test_{metric}.weighted_mean@{rule}",
+            "best 10 %": f"{model}.test_{metric}.best_10@{rule}",
+            "test loss": f"{model}.test_loss.mean@{rule}",
+            "train loss": f"{model}.train_loss.mean@{rule}",
+        }
     kept = {head: name for head, name in shown.items() if any(name in row.mean for row in found)}
+    others = {
+        f"{other} model": {
+            e.label: beside(e.runs, other, model, rule, experiment.first) for e in experiment.entries
+        }
+        for other in ("shared", "selected")
+        if other != model and any(other in h.evaluated for e in experiment.entries for h in e.histories)
+    }
+    spent = {"bytes up": "bytes_up", "bytes down": "bytes_down", "gradients": "gradients_per_client"}
+    spent |= {"s": "seconds"} if full else {}
     lines = []
     for row in found:
         name = row.label if not row.collapsed else f"{row.label} (collapsed: {row.collapsed} of {row.seeds})"
-        figures = [_figure(row, name, whole=head == "round") for head, name in kept.items()]
-        costs = [
+        cells = [_figure(row, name) for name in kept.values()]
+        cells += [_beside(found_there[row.label], row.seeds) for found_there in others.values()]
+        cells.append(_figure(row, f"{model}.round@{rule}", whole=True))
+        cells += [
             Cell(human_bytes(row.mean[name]) if "bytes" in name else f"{row.mean[name]:,.0f}", row.mean[name])
             for name in spent.values()
         ]
-        lines.append((Cell(name, row.label), *figures, *costs))
+        lines.append((Cell(name, row.label), *cells))
     seeds = max(row.seeds for row in found)
     caption = (
         f"{'What clients deploy' if model == 'personal' else 'The shared model'}, {RULES[rule]}; means over "
         f"clients, ± standard deviation over {seeds} {'seed' if seeds == 1 else 'seeds'}. Bytes are of the whole "
         "run and all clients, gradients are minibatch gradients a client."
     )
+    if others:
+        caption += f" The {' and the '.join(others)} is judged in the same round."
     if rule == "best_on_test":
         caption += " This choice looks at the test data: it is here because papers print it."
-    return Table(caption, ("method", *kept, *spent), tuple(lines))
+    return Table(caption, ("method", *kept, *others, "round", *spent), tuple(lines))
+
+
+def _beside(found: tuple[float, float] | None, seeds: int) -> Cell:
+    return Cell("–") if found is None else Cell(with_spread(found[0], found[1] if seeds > 1 else None), found[0])
 
 
 def all_figures(found: list[Row]) -> Table:
@@ -105,7 +119,7 @@ def worst_served(experiment: Experiment) -> Table:
                     (
                         Cell(entry.label, entry.label),
                         Cell(federation.names[k], federation.names[k]),
-                        Cell(f"{values[k]:.3f}", float(values[k])),
+                        Cell(short(values[k]), float(values[k])),
                         *(Cell(f"{sizes[k]:,}", int(sizes[k])) for sizes in held_by),
                         Cell(_labels_of(federation.labels, k)),
                         Cell(seeds),
@@ -140,7 +154,8 @@ def notices(experiment: Experiment, found: list[Row]) -> list[str]:
         for run in entry.collapsed:
             assert run.collapse is not None
             round, why = run.collapse.round, run.collapse.why
-            said.append(f"{entry.label}, seed {run.config['seed']}, collapsed in round {round}: {why}.")
+            seed = entry.seeds[entry.runs.index(run)]
+            said.append(f"{entry.label}, seed {seed}, collapsed in round {round}: {why}.")
     if len(found) > 1:
         if spent := unequal(found):
             said.append(f"Not at equal compute: example gradients a client are {_listed(spent, '{:,.0f}'.format)}.")
@@ -151,9 +166,9 @@ def notices(experiment: Experiment, found: list[Row]) -> list[str]:
             asked = {entry.label: float(entry.config[what]) for entry in experiment.entries}
             if len(set(asked.values())) > 1:
                 said.append(f"Not the same {what}: {_listed(asked, '{:g}'.format)}.")
-        seeds = {entry.label: sorted(run.config["seed"] for run in entry.runs) for entry in experiment.entries}
+        seeds = {entry.label: sorted(entry.seeds) for entry in experiment.entries}
         if len({tuple(s) for s in seeds.values()}) > 1:
-            told = ", ".join(f"{label} {s}" for label, s in seeds.items())
+            told = "; ".join(f"{label} has {', '.join(s)}" for label, s in seeds.items())
             said.append(f"Not the same seeds: {told}.")
     if all(row.seeds == 1 for row in found):
         said.append("One seed: there is no spread, and small differences may be chance.")
@@ -166,26 +181,24 @@ def _figure(row: Row, name: str, whole: bool = False) -> Cell:
     mean, spread = row.mean[name], row.spread[name]
     if whole:
         return Cell(f"{mean:.0f}", mean)
-    if abs(mean) >= 1e9:  # it has diverged; bytes are said in words elsewhere
-        return Cell(f"{mean:.1e}" + (f" ±{spread:.0e}" if row.seeds > 1 else ""), mean)
-    digits = 0 if abs(mean) >= 100 else 3 if abs(mean) >= 0.01 or mean == 0 else 5
-    return Cell(f"{mean:,.{digits}f}" + (f" ±{spread:,.{digits}f}" if row.seeds > 1 else ""), mean)
+    return Cell(with_spread(mean, spread if row.seeds > 1 else None), mean)
 
 
 def _by_client(entry: Entry, experiment: Experiment) -> list[tuple[Any, str, Any]]:
-    """A client's metric as the mean over seeds, where the clients are the same; else in the first seed."""
+    """A client's metric as the mean over seeds, where the clients are the same; else in the first that has one."""
     seeds = per_client(entry, experiment, f"test_{experiment.history.metric}", experiment.model)
     if not seeds:
         return []
     if entry.federation is not None:
         return [
             (
-                np.mean(seeds, axis=0),
-                "all" if len(seeds) > 1 else str(entry.runs[0].config["seed"]),
+                np.mean(list(seeds.values()), axis=0),
+                "all" if len(seeds) == len(entry.runs) > 1 else ", ".join(entry.seeds[place] for place in seeds),
                 entry.federation,
             )
         ]
-    return [(seeds[0], str(entry.runs[0].config["seed"]), entry.histories[0].federation)]
+    place = next(iter(seeds))
+    return [(seeds[place], entry.seeds[place], entry.histories[place].federation)]
 
 
 def _labels_of(labels: Any, client: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
-from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered
+from descant.experiment.table import short
+from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered, panel_title, scale, widened
 from descant.report.gather import Experiment
 from descant.report.look import INK
 from descant.report.series import over_rounds
@@ -26,7 +27,8 @@ def training_figures(experiment: Experiment, palette: Palette) -> list[Figure]:
                 title=f"Test {measure} over rounds",
                 caption=f"{_model(experiment)}: test {measure}, mean over clients; shaded, the range over seeds. "
                 f"{_better(experiment, measure)} Look for who gets there first, who stays there, and lines that "
-                "are closer to each other than their own seeds are.",
+                "are closer to each other than their own seeds are."
+                f"{_beyond(frame, 'high', 'low', _lower(experiment, measure))}",
                 panels=(_lines(frame, "round:Q", "round", measure, palette, _lower(experiment, measure)),),
             )
         )
@@ -36,7 +38,8 @@ def training_figures(experiment: Experiment, palette: Palette) -> list[Figure]:
                 title=f"Test {measure} of the best and worst served",
                 caption="The line is the mean over clients; the band reaches from the mean of the worst-served "
                 "tenth of the clients to that of the best-served tenth. A narrow band is a fair method; a good "
-                f"mean over a wide one leaves somebody behind.{_shared_note(experiment, measure)}",
+                f"mean over a wide one leaves somebody behind.{_shared_note(experiment, measure)}"
+                f"{_beyond(frame, 'worst', 'worst', _lower(experiment, measure))}",
                 panels=tuple(_bands(experiment, frame, measure, palette)),
                 small=True,
                 wide=True,
@@ -69,7 +72,8 @@ def _cost(experiment: Experiment, palette: Palette) -> list[Figure]:
             title=f"Test {metric} against gradients",
             caption="Gradients of single examples that a client has computed so far (mean over clients): the fair "
             "axis for methods that do different amounts of work a round. A method is better where its line is "
-            "better than another's at the same place, not where it is longer.",
+            "better than another's at the same place, not where it is longer."
+            f"{_beyond(frame, 'high', 'low', _lower(experiment, metric))}",
             panels=(
                 _lines(
                     frame, "gradients:Q", "example gradients a client", metric, palette, _lower(experiment, metric)
@@ -85,10 +89,10 @@ def _lines(frame: pl.DataFrame, x: str, title: str, measure: str, palette: Palet
     field = x.split(":")[0]
     data = frame.select("method", field, *_NUMBERS, "end", "aim", *(["round"] if field != "round" else []))
     base = alt.Chart().encode(alt.X(x, title=title, axis=alt.Axis(grid=False, format="~s", tickCount=6)))
-    scale = alt.Scale(zero=False)
-    if lower and (frame["high"] > (most := _diverged(frame["low"], frame["round"]))).any():
-        scale = alt.Scale(zero=False, domainMax=most, clamp=True)
-    y = alt.Y("mean:Q", title=f"test {measure}", scale=scale)
+    found = scale(frame["low"], frame["high"])
+    if lower and (most := _edge(frame, "high", "low")) is not None:
+        found = alt.Scale(zero=False, domainMax=most, clamp=True)
+    y = alt.Y("mean:Q", title=f"test {measure}", scale=found)
     fields = ["method:N", "round:Q", "low:Q", "high:Q"]
     tooltip = [alt.Tooltip("mean:Q", title=f"test {measure}"), *map(alt.Tooltip, fields)]
     band = base.mark_area(opacity=0.15).encode(
@@ -104,7 +108,7 @@ def _against_bytes(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
     ends = pl.col("round") == pl.col("round").max().over("method")
     frame = frame.with_columns(silent=ends & (pl.col("bytes") == 0) & (pl.col("round") > 0))
     data = frame.select("method", "round", "bytes", "silent", *_NUMBERS, "end", "aim")
-    y = alt.Y("mean:Q", title=f"test {metric}", scale=alt.Scale(zero=False))
+    y = alt.Y("mean:Q", title=f"test {metric}", scale=scale(frame["mean"]))
     axis = alt.Axis(grid=False, format="~s", tickCount=5)
     x = alt.X("bytes:Q", title="bytes a client, up and down", scale=alt.Scale(type="log"), axis=axis)
     value = alt.Tooltip("mean:Q", title=f"test {metric}")
@@ -125,8 +129,8 @@ def _against_bytes(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
 def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: Palette) -> list[Chart]:
     """One panel an entry, all on the same scale."""
     low, high = _range(frame, _lower(experiment, measure))
-    scale = alt.Scale(domain=[low, high], clamp=True)
-    y, mean = alt.Y("worst:Q", title=f"test {measure}", scale=scale), alt.Y("mean:Q", scale=scale)
+    same = alt.Scale(domain=widened(low, high), clamp=True)
+    y, mean = alt.Y("worst:Q", title=f"test {measure}", scale=same), alt.Y("mean:Q", scale=same)
     tooltip = ["method:N", "model:N", "round:Q", "worst:Q", "mean:Q", "best:Q"]
     shared = over_rounds(experiment, measure, "shared") if experiment.model != "shared" else pl.DataFrame()
     panels: list[Chart] = []
@@ -149,7 +153,7 @@ def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: P
             dotted = other.mark_line(color=INK, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
             layers.append(dotted.encode(mean))
         layers += _collapse(rows, own, mean)
-        panels.append(layered(*layers, data=data).properties(height=150, title=str(label)))
+        panels.append(layered(*layers, data=data).properties(height=150, title=panel_title(str(label))))
     return panels
 
 
@@ -157,7 +161,24 @@ def _range(frame: pl.DataFrame, lower: bool) -> tuple[float, float]:
     """From the worst to the best tenth of any entry; one that diverges must not flatten all others."""
     numbers = pl.concat([frame["worst"], frame["best"]]).drop_nulls().to_numpy()
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
-    return low, min(high, _diverged(frame["worst"], frame["round"])) if lower else high
+    edge = _edge(frame, "worst", "worst") if lower else None
+    return low, high if edge is None else edge
+
+
+def _edge(frame: pl.DataFrame, drawn: str, first: str) -> float | None:
+    """Where the chart of a loss ends, if something that is drawn lies beyond; None where all of it fits."""
+    most = _diverged(frame[first], frame["round"])
+    return most if (frame[drawn] > most).any() else None
+
+
+def _beyond(frame: pl.DataFrame, drawn: str, first: str, lower: bool) -> str:
+    """Who has left the chart of a loss, and how far: a line along its upper edge is no plateau."""
+    edge = _edge(frame, drawn, first) if lower else None
+    if edge is None:
+        return ""
+    gone = frame.filter(pl.col(drawn) > edge).group_by("method", maintain_order=True).agg(pl.col(drawn).max())
+    told = ", ".join(f"{row['method']} (up to {short(row[drawn])})" for row in gone.iter_rows(named=True))
+    return f" The axis ends at {short(edge)}; what is larger is drawn along its upper edge: {told}."
 
 
 def _diverged(values: pl.Series, rounds: pl.Series) -> float:

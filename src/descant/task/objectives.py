@@ -64,9 +64,18 @@ def _one_score(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the highest score is the label's; where a score is NaN none is highest, and the answer is wrong."""
+    """Whether the highest score is the label's; where a score is NaN none is highest, and the answer is wrong.
+
+    Outputs [B, 1, C] go with labels [B] and the other way round.
+    """
     highest, label = outputs.max(-1)  # NaN counts as the highest, and comes out
-    return _by_example(((label == targets) & ~highest.isnan()).to(outputs.dtype))
+    if label.numel() != targets.numel():  # where a comparison would spread one over the other
+        raise TaskError(
+            f"the metric 'accuracy' needs a row of class scores for each label, and the outputs are of shape "
+            f"{list(outputs.shape[1:])} an example for targets of shape {list(targets.shape[1:])}"
+        )
+    right = (label == targets.reshape(label.shape)) & ~highest.isnan()
+    return _by_example(right.reshape(targets.shape).to(outputs.dtype))
 
 
 LOSSES: dict[str, tuple[PerExample, Metric]] = {

@@ -88,6 +88,7 @@ def statements(trials: int, seed: int) -> list[Finding]:
             "the soft threshold max{0, x - delta sign(x)} is the prox of delta ||.||_1",
             torch.equal(as_printed, right),
             f"of -2 at delta = 0.1 it makes {float(as_printed[0, 1]):g}, and the prox {float(right[0, 1]):g}",
+            "formula",
         ),
         Claim(
             PAPER,
@@ -96,5 +97,6 @@ def statements(trials: int, seed: int) -> list[Finding]:
             max(steps) <= steps[0],
             "; ".join(f"outlier {10 ** (i + 1):,}: {n:,} steps" for i, n in enumerate(steps))
             + " (10 parties, delta = 0.1)",
+            "question",
         ),
     ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Literal
 
 from descant.theory.montecarlo import Array, Estimate
 
 TOLERATED = 4.0  # standard errors; one right formula in 16,000 is further off
+Kind = Literal["result", "formula", "question"]
 EXACT = 1e-9  # what rounding may do where nothing is drawn
 
 
@@ -38,13 +40,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper, whether the computation bears it out, and with which numbers."""
+    """A statement, whether the computation bears it out, and with which numbers.
+
+    `kind` says what is at stake: a `result` is what a paper concludes; a `formula` is how it is printed, where a
+    slip leaves the conclusion as it is; a `question` is asked here, of something that the paper does not state.
+    Where a claim is the same finding as another, in another setting or place of a proof, `repeats` names it.
+    """
 
     paper: str
     where: str
     statement: str
     holds: bool
     numbers: str
+    kind: Kind = "result"
+    repeats: str | None = None
 
 
 Finding = Row | Claim

@@ -1,0 +1,74 @@
+"""Tables on a terminal: which figures, and what a narrow one keeps."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from descant.cli.tables import comparison_table, print_figure
+from descant.errors import SettingError
+from descant.experiment import Run
+from descant.experiment.grid import Cell, comparison
+from descant.experiment.table import short
+
+SETTINGS = {
+    "data": {"name": "synthetic", "clients": 5, "samples": 30},
+    "rounds": 2,
+    "seeds": 2,
+    "methods": {"One step": {"name": "local", "steps": 1}, "Averaged": {"name": "fedavg", "steps": 1}},
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Cell, Run]]:
+    return list(comparison(SETTINGS, tmp_path_factory.mktemp("grid")).run())
+
+
+def console(width: int = 140) -> Console:
+    return Console(width=width, record=True, file=StringIO())
+
+
+def test_a_figure_is_printed_by_seed_and_in_the_mean(results: list[tuple[Cell, Run]]) -> None:
+    name = "personal.test_accuracy.mean@best_on_test"
+    print_figure(results, name, where := console())
+    text = where.export_text()
+    assert name in text and "seed 0" in text and "seed 1" in text
+    by_seed = [run.summary()[name] for cell, run in results if cell.label == "One step"]
+    [line] = [line for line in text.splitlines() if line.strip().startswith("One step")]
+    assert line.split()[2:] == [short(value, 4) for value in (*by_seed, sum(by_seed) / 2)]
+
+
+def test_a_figure_that_there_is_not_is_refused_with_the_nearest(results: list[tuple[Cell, Run]]) -> None:
+    with pytest.raises(SettingError, match=r"Did you mean 'personal.test_accuracy.mean@last'"):
+        print_figure(results, "personal.test_acuracy.mean@last", console())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 140])
+def test_a_narrow_terminal_breaks_words_and_never_a_number(results: list[tuple[Cell, Run]], width: int) -> None:
+    comparison_table(results, where := console(width))
+    text = where.export_text()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    name = "personal.test_accuracy.mean@chosen_on_valid"
+    own = [run.summary()[name] for cell, run in results if cell.label == "One step"]
+    assert f"{short(sum(own) / 2)} ±" in text.replace("\N{NO-BREAK SPACE}", " ")
+    assert ("No room here for" in text) == (width < 100)
+
+
+def test_the_shared_model_is_judged_in_the_round_of_its_row(tmp_path: Path) -> None:
+    settings = SETTINGS | {
+        "methods": {"Ditto": {"name": "ditto", "steps": 5, "lr": 0.5, "solver": {"name": "fedavg", "lr": 0.5}}},
+        "rounds": 8,
+    }
+    found = list(comparison(settings, tmp_path).run())
+    rounds = [[run.summary()[f"{m}.round@chosen_on_valid"] for m in ("personal", "shared")] for _, run in found]
+    assert any(own != other for own, other in rounds), "or this would show nothing"
+    values = [
+        run.history.figure("shared", own, "test_accuracy")["mean"]
+        for (own, _), (_, run) in zip(rounds, found, strict=True)
+    ]
+    comparison_table(found, where := console())
+    assert f" {short(sum(values) / 2)}\N{NO-BREAK SPACE}±" in where.export_text()

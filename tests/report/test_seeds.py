@@ -1,0 +1,116 @@
+"""Seeds and draws: none is dropped, none stands under another's name, and what they say is said."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from descant.engine import Collapse
+from descant.errors import SettingError
+from descant.experiment import Run
+from descant.report import Report
+from descant.report.gather import find, gather
+from descant.report.tables import notices, overview, summary_rows, worst_served
+from descant.report.verdict import by_seed, paired, ranked, verdict
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[Run]:
+    return [Run.load(path) for path in find([folder])]
+
+
+def drawn(run: Run, data_seed: int, seed: int | None = None) -> Run:
+    """The run as if its data had been drawn with another seed."""
+    config = copy.deepcopy(run.config)
+    config["data"]["settings"]["seed"] = data_seed
+    config["seed"] = config["seed"] if seed is None else seed
+    return Run(config, copy.deepcopy(run.history))
+
+
+def test_runs_that_differ_in_the_datas_seed_alone_are_kept_and_told_apart(runs: list[Run]) -> None:
+    [experiment] = gather([drawn(runs[0], 1), drawn(runs[0], 2)])
+    [entry] = experiment.entries
+    assert len(entry.runs) == 2 and entry.seeds == ["0 (data 1)", "0 (data 2)"]
+    other = gather([drawn(runs[0], 1), drawn(runs[0], 2), drawn(runs[2], 1)])[0]
+    assert any("0 (data 1), 0 (data 2)" in said for said in notices(other, summary_rows(other)))
+
+
+def test_clients_are_named_as_in_the_run_whose_values_they_are(runs: list[Run]) -> None:
+    first, second = drawn(runs[0], 1, seed=1), drawn(runs[0], 2, seed=2)
+    first.history.collapse = Collapse(round=3, why="a number was not finite")
+    for columns in first.history.evaluated["personal"].values():  # no validation data: the last round is reported
+        columns.pop("valid_accuracy", None)
+    for columns in second.history.evaluated["personal"].values():
+        columns.pop("valid_accuracy", None)
+    names = [f"second {name}" for name in second.history.federation.names]
+    second.history.federation = replace(second.history.federation, names=names)
+    [experiment] = gather([first, second])
+    assert experiment.rule == "last"
+    table = worst_served(experiment)
+    assert table.rows and all(row[1].text.startswith("second ") for row in table.rows)
+    assert {row[-1].text for row in table.rows} == {"2"}
+
+
+def test_the_shared_column_is_of_the_round_that_the_row_says(folder: Path, labels: list[str]) -> None:
+    report = Report.of(folder)
+    [experiment] = report.experiments
+    entry = experiment.entries[1]
+    for run in entry.runs:  # another round is the shared model's best
+        rounds = run.history.evaluated["shared"]
+        own = run.summary()["personal.round@chosen_on_valid"]
+        other = next(t for t in rounds if t != own)
+        rounds[other]["valid_accuracy"] = np.ones_like(rounds[other]["valid_accuracy"])
+        rounds[other]["test_accuracy"] = np.full_like(rounds[other]["test_accuracy"], 0.123)
+    table = overview(experiment, summary_rows(experiment), "chosen_on_valid")
+    row = table.rows[labels.index(entry.label)]
+    wanted = [
+        run.history.figure("shared", run.summary()["personal.round@chosen_on_valid"], "test_accuracy")["mean"]
+        for run in entry.runs
+    ]
+    assert row[table.columns.index("shared model")].value == pytest.approx(np.mean(wanted)) != pytest.approx(0.123)
+
+
+def test_a_first_round_past_the_end_is_refused_with_the_last_one(folder: Path) -> None:
+    with pytest.raises(SettingError, match=r"first = 5: alone \(seed 0\) was last evaluated in round 4.*4 or less"):
+        Report.of(folder, first=5)
+    assert Report.of(folder, first=4).experiments
+
+
+def test_a_paired_difference_is_students() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.9, 0.02, 5), rng.normal(0.88, 0.02, 5)
+    found = paired(dict(enumerate_text(a)), dict(enumerate_text(b)))
+    wanted = stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert found is not None and (found.wins, found.seeds) == (int((a > b).sum()), 5)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-3)
+    worse = paired(dict(enumerate_text(a)), dict(enumerate_text(b)), higher_is_better=False)
+    assert worse is not None and worse.mean == -found.mean
+    assert paired({"0": 1.0}, {"1": 1.0}) is None
+    alone = paired({"0": 1.0}, {"0": 0.5})
+    assert alone is not None and not alone.sure and "cannot say" in alone.support
+
+
+def enumerate_text(values: np.ndarray) -> list[tuple[str, float]]:
+    return [(str(i), float(value)) for i, value in enumerate(values)]
+
+
+def test_the_verdict_names_the_best_the_gap_and_what_the_seeds_say(folder: Path) -> None:
+    [experiment] = Report.of(folder).experiments
+    said, order = verdict(experiment), ranked(experiment)
+    best, second = order[0][0].label, order[1][0].label
+    assert said.startswith(f"{best} has the highest test accuracy")
+    assert second in said and "paired over 2 seeds" in said
+    gap = paired(by_seed(order[0][0], experiment), by_seed(order[1][0], experiment))
+    assert gap is not None and ("do not tell it apart" in said) == (not gap.sure)
+    assert verdict(gather([*experiment.entries[0].runs])[0]) == ""
+
+
+def test_the_page_begins_with_the_verdict(folder: Path) -> None:
+    report = Report.of(folder)
+    page = report.html()
+    assert page.index('class="verdict"') < page.index("data-rule=")
