@@ -43,7 +43,7 @@ class TopK(UpdateCodec):
     def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
         n = update.shape[1]
         wanted = update + memory["residual"].flatten(1) if self.feedback else update
-        index = wanted.abs().topk(self.entries(n), dim=1).indices.sort(1).values
+        index = largest(wanted, self.entries(n))
         values = wanted.gather(1, index)
         narrow = as_bytes(index.to(torch.int32)).view(len(index), -1, 4)[..., : _width(n)].flatten(1)
         payloads = [row.tobytes() for row in torch.cat([narrow, as_bytes(values)], 1).numpy()]
@@ -64,6 +64,18 @@ class TopK(UpdateCodec):
         if bool((index >= n).any()) or bool((index.diff(dim=1) <= 0).any()):
             raise CodecError(f"the indices of a message must rise and lie below {n}")
         return copies, torch.zeros_like(like).scatter(1, index, sent["values"])
+
+
+def largest(values: Tensor, k: int) -> Tensor:
+    """The indices [S, k], rising, of the k entries of each row that are largest in size, the first among equals.
+
+    `torch.topk` takes any of equals, another one on another device; and with p = 1 all of lp-proj's are equal.
+    """
+    size = torch.where(values.isnan(), torch.inf, values.abs())
+    least = size.topk(k, dim=1).values[:, -1:] if k else size[:, :0]
+    above, equal = size > least, size == least
+    chosen = above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
+    return chosen.nonzero()[:, 1].view(len(values), k)
 
 
 def _width(n: int) -> int:
