@@ -75,7 +75,7 @@ def simulate(
         evaluate: evaluate every so many rounds, or an `Evaluation` that says more.
         aggregator: how the server combines messages; the mean by default.
         mode: "vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the
-            other; "auto" measures, and chooses. Modes agree up to rounding.
+            other; "auto" measures, chooses, and remembers it for the same run. Modes agree up to rounding.
         chunk: how many clients are processed at once; by default what fits memory and cache. Results do not depend
             on it.
         device: where to compute, such as "cpu" or "cuda".
