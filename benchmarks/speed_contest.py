@@ -79,6 +79,7 @@ class Process:
             "OPENBLAS_NUM_THREADS": count,
             "CUDA_VISIBLE_DEVICES": "",
             "PFL_PYTORCH_DEVICE": "cpu",  # or pfl looks for a device at every minibatch
+            "DESCANT_CACHE": str(scratch / "descant"),  # "auto" measures, on the machine as it is now
             "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),  # nobody finds compiled what another compiled
         }
         command = [contender.python, "-m", contender.module, case, str(folder), count, *contender.arguments]

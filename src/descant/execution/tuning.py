@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from descant.data import FederatedData
 from descant.execution import Compile, Execution, Loop, Mode, Vmap, choose
 from descant.execution.batches import Rows, Schedule
+from descant.execution.memory import Choice, key_of, recall, remember
 from descant.execution.steps import Steps
 from descant.methods import Gradient, Method, Work
 from descant.task import Task
@@ -48,8 +49,9 @@ def prepare(
     """What a run of so many rounds with so many clients in training needs.
 
     "auto" times a step of the loop and of vmap, and of a compiled program where the run is long enough to win back
-    its making, and takes another one than vmap where it is clearly faster; "compile" does without asking. `chunk`
-    is how many clients to train at once, where that was asked for.
+    its making, and takes another one than vmap where it is clearly faster; what it took is remembered, and taken
+    again by the same run on the same machine. "compile" does without asking. `chunk` is how many clients to train
+    at once, where that was asked for.
     """
     work: Work = getattr(method, "work", Work(epochs=1, batch=64))
     inputs, targets = data.train.client(int(data.train.sizes.argmax()))
@@ -66,7 +68,37 @@ def prepare(
         return Prepared(Compile(task, fewer), fewer, why)
     if mode != "auto":
         return Prepared(execution, few, why)
-    return _measure(execution, data, work, few, fewer, rounds * trainers, asked=chunk is not None)
+    trained, key = rounds * trainers, _key(task, data, work, rounds * trainers, chunk)
+    choice = recall(key)
+    if choice is None or choice.name not in _ways(execution, fewer):
+        choice = _measure(execution, data, work, few, fewer, trained)
+        remember(key, choice)
+    best = _ways(execution, fewer)[choice.name]()
+    for note in choice.notes:
+        best.note(note)
+    number = fewer if isinstance(best, Compile) else few
+    return Prepared(
+        best, _shared_out(best, few) if isinstance(best, Loop) and chunk is None else number, choice.why
+    )
+
+
+def _ways(vmapped: Vmap, fewer: int) -> dict[str, Callable[[], Execution]]:
+    """The ways to execute that "auto" chooses among, by name."""
+    task = vmapped.task
+    return {
+        "vmap": lambda: vmapped,
+        "loop": lambda: _loop(task),
+        "loop in channels_last": lambda: _loop(task, channels_last=True),
+        "compile": lambda: Compile(task, fewer),
+    }
+
+
+def _key(task: Task, data: FederatedData, work: Work, trained: int, chunk: int | None) -> str:
+    """What a choice follows from: the model, the clients' data as far as they take time, and the work."""
+    device, sizes = data.train.inputs.device, data.train.sizes
+    model = (str(task.model), task.describe(), [(n, tuple(p.shape)) for n, p in task.model.named_parameters()])
+    clients = (len(data), data.train.largest, int(sizes.sum()), tuple(data.input_shape))
+    return key_of(device, model, clients, work, trained, chunk)
 
 
 def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *, least: int) -> int:
@@ -90,11 +122,9 @@ def _shared_out(loop: Loop, clients: int) -> int:
     return -(-clients // loop.workers) * loop.workers
 
 
-def _measure(
-    vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int, asked: bool
-) -> Prepared:
+def _measure(vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int) -> Choice:
     """The fastest way to have clients trained `trained` times: `few` at once, `fewer` by a compiled program."""
-    task = vmapped.task
+    task, notes = vmapped.task, list[str]()
     seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
     for loop in [_loop(task), *([_loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
         seconds[loop] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
@@ -106,15 +136,11 @@ def _measure(
     if not hopeless and steps * trained * seconds[best] > _WORTH:
         compiled = Compile(task, fewer)
         seconds[compiled] = _seconds_a_client(compiled, data, work, fewer)
-        for note in compiled.notes:
-            best.note(note)
+        notes = compiled.notes
         if not compiled.notes and seconds[compiled] < _CLEARLY * seconds[best]:
             best = compiled
     timed = ", ".join(f"{_name(execution)} {1e6 * value:.3g}" for execution, value in seconds.items())
-    why = f"µs a step of one client: {timed}"
-    if isinstance(best, Compile):
-        return Prepared(best, fewer, why)
-    return Prepared(best, few if asked or not isinstance(best, Loop) else _shared_out(best, few), why)
+    return Choice(_name(best), f"µs a step of one client: {timed}", notes)
 
 
 def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, clients: int) -> float:

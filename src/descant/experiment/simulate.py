@@ -93,7 +93,7 @@ def simulate(
         secret: what the parties draw in private (noise, masks) follows from it; by default it is drawn from the
             system, and follows from nothing that others know.
         mode: "vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the
-            other; "auto" measures, and chooses. Modes agree up to rounding.
+            other; "auto" measures, chooses, and remembers it for the same run. Modes agree up to rounding.
         chunk: how many clients are processed at once; by default what fits memory and cache. Results do not depend
             on it.
         device: where to compute, such as "cpu" or "cuda".
