@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # what a link of the same name points to is never written
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # what a link of the same name points to is never written
 
 
 def write(path: Path, fill: Callable[[Path], object]) -> None:
@@ -34,7 +34,7 @@ def write_bytes(path: Path, pieces: Iterable[memoryview | bytes]) -> None:
     """Write a whole file, piece after piece, under a temporary name until it is durable."""
 
     def fill(temporary: Path) -> None:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o666)
         try:
             at = 0
             for piece in pieces:
@@ -97,7 +97,7 @@ def make_folder(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(plain(value), indent=2, allow_nan=False)
-    write(path, lambda temporary: temporary.write_text(text + "\n"))
+    write_bytes(path, [f"{text}\n".encode()])
 
 
 def read_json(path: Path) -> Any:

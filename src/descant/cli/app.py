@@ -202,6 +202,23 @@ def report(
         out.print(f"{path}", soft_wrap=True)
 
 
+@app.command()
+def verify(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="folders of runs, or with runs in them")],
+) -> None:
+    """Read every file of some runs, and name those that are not what was written."""
+    from descant.experiment.verify import runs_in
+    from descant.experiment.verify import verify as wrong_in
+
+    runs = runs_in(folders)
+    wrong = [message for run in runs for message in wrong_in(run)]
+    for message in wrong:
+        err.print(f"descant: {message}", markup=False, highlight=False, soft_wrap=True)
+    if wrong:
+        raise typer.Exit(2)
+    out.print(f"{len(runs)} run{'s are' if len(runs) > 1 else ' is'} whole", highlight=False)
+
+
 @app.command("list")
 def list_(
     kind: Annotated[Kind, typer.Argument(help="what to list")],
