@@ -7,7 +7,10 @@ name of this package, `some.module:Name` takes whatever lies at that import path
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -42,6 +45,21 @@ _NESTED: dict[type, str] = {
     ByRound: "schedules",
     Partition: "partitions",
 }
+
+_imports: ContextVar[bool] = ContextVar("imports", default=True)
+
+
+@contextmanager
+def importing(allowed: bool) -> Iterator[None]:
+    """Whether import paths may be followed: not those that a folder of somebody else's names.
+
+    A method (or another part) whose class this process has already is no stranger's code, and always allowed.
+    """
+    token = _imports.set(allowed)
+    try:
+        yield
+    finally:
+        _imports.reset(token)
 
 
 def build(kind: str, spec: Spec, *leading: Any) -> Any:
@@ -135,11 +153,20 @@ def _find(kind: str, name: str) -> Callable[..., Any]:
             raise unknown(_singular(kind), name, CATALOG[kind])
         return CATALOG[kind][name]
     module, _, attribute = name.partition(":")
+    if not _imports.get() and not _is_part(getattr(sys.modules.get(module), attribute, None)):
+        raise SettingError(
+            f"the {_singular(kind)} '{name}' is an import path, and following it runs code: "
+            "if you trust who made the folder, allow it (--allow-imports, or allow_imports=True)"
+        )
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise SettingError(f"'{name}' cannot be imported: {error}") from error
     return found
+
+
+def _is_part(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, tuple(_NESTED))
 
 
 def _singular(kind: str) -> str:

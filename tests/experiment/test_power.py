@@ -19,7 +19,10 @@ SETTINGS = {"rounds": 5, "evaluate": 2, "cohort": 2}
 
 
 SLOW = pytest.mark.slow
-CASES = [("disk", 60), *(pytest.param(what, 1, marks=SLOW) for what in ("disk", "memory", "overwrite"))]
+CASES = [
+    ("disk", 60),
+    *(pytest.param(*case, marks=SLOW) for case in (("disk", 1), ("memory", 1), ("overwrite", 4))),
+]
 
 
 @pytest.mark.parametrize(("what", "every"), CASES)

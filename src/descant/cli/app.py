@@ -140,6 +140,9 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the folder of an interrupted run")],
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="follow import paths that the folder names: that runs code")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -149,7 +152,8 @@ def resume(
 
     config = Journal.reopen(folder).before
     with _resumable(folder), Progress(quiet, as_json) as progress:
-        finished = go_on(folder, progress=progress.cell(config["label"], config["seed"], config["rounds"]))
+        bar = progress.cell(config["label"], config["seed"], config["rounds"])
+        finished = go_on(folder, allow_imports=allow_imports, progress=bar)
         progress.finished(finished)
     if not as_json:
         _say_run(finished, folder)

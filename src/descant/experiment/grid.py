@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from descant.engine import Record
-from descant.errors import ResumeError, SettingError
-from descant.experiment.journal import finished, unfinished
+from descant.errors import SettingError
+from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
@@ -54,10 +54,8 @@ class Grid:
 
     def _go_on(self, cell: Cell, out: Path | None, progress: Callable[[Record], None] | None) -> Run:
         if out is not None and unfinished(out):
-            try:
-                return resume(out, progress=progress)
-            except ResumeError:  # of another version, or its data are others now: nothing of it can be kept
-                return cell.settings.execute(out, overwrite=True, progress=progress)
+            own = Journal.reopen(out).settings == cell.settings.model_dump(mode="json")  # and not a stranger's
+            return resume(out, allow_imports=own, progress=progress)
         return cell.settings.execute(out, progress=progress)
 
     def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from descant.catalog import build
+from descant.catalog import build, importing
 from descant.data import FederatedData
 from descant.engine import Evaluation, Record
 from descant.errors import ResumeError
@@ -24,22 +24,28 @@ def resume(
     task: Task | None = None,
     data: FederatedData | None = None,
     *,
+    allow_imports: bool = False,
     progress: Callable[[Record], None] | None = None,
 ) -> Run:
     """Go on with the unfinished run in a folder, from its last commit to its end.
 
     On the same machine the result is that of an unbroken run, to the bit. A run from a settings file is rebuilt
     from its settings; one that `simulate` began needs the same task and data again, and takes everything else from
-    the folder. What was chosen or measured at the start (mode, chunk, threads, device) is kept.
+    the folder, the model that training started from too. What was chosen or measured at the start (mode, chunk,
+    threads, device) is kept.
+
+    Import paths that the folder names (`mine:MyMethod`) are followed only if `allow_imports`: that runs code.
     """
     journal = Journal.reopen(Path(folder))
     config = journal.before
-    if journal.settings is not None and (task is None or data is None):
-        from descant.experiment.settings import RunSettings
+    with importing(allow_imports):
+        if journal.settings is not None and (task is None or data is None):
+            from descant.experiment.settings import RunSettings
 
-        settings = RunSettings.of(journal.settings)
-        data = settings.federated_data() if data is None else data
-        task = settings.task(data) if task is None else task
+            settings = RunSettings.of(journal.settings)
+            data = settings.federated_data() if data is None else data
+            task = settings.task(data) if task is None else task
+        method, aggregator = build("methods", config["method"]), build("aggregators", config["aggregator"])
     if task is None or data is None:
         raise ResumeError(
             f"{folder} was begun by descant.simulate: hand in its task and its data again, "
@@ -52,12 +58,12 @@ def resume(
     return simulate(
         task,
         data,
-        build("methods", config["method"]),
+        method,
         **{name: config[name] for name in (*_SAME, "chunk", "store", "commit")},
         evaluate=Evaluation(
             every=evaluation["every"], parts=tuple(evaluation["parts"]), models=tuple(evaluation["models"])
         ),
-        aggregator=build("aggregators", config["aggregator"]),
+        aggregator=aggregator,
         mode=execution["mode"],
         device=execution["device"],
         threads=execution["threads"],

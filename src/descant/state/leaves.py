@@ -133,6 +133,7 @@ class Leaves:
         for name, file in self._files.items():
             _zeros(file, self.clients * self._sizes[name])
         _zeros(self._sums_file, self.clients * len(self.spec) * 8)
+        sync(self.folder)  # the entries of the files must not come later than leaves.json
         self._roots = dict.fromkeys(self.spec, 0)
         self._write_about()  # last: with it the files are whole
 
