@@ -9,7 +9,7 @@ import descant
 
 SOURCE = Path(descant.__file__).parent
 ORDER = [
-    *("version", "errors", "draws", "threads", "files", "sealed", "fingerprint", "metrics", "trees"),
+    *("version", "errors", "importing", "draws", "threads", "files", "sealed", "fingerprint", "metrics", "trees"),
     *("data", "datasets", "models", "task", "context", "mail", "coupling", "methods"),
     *("attacks", "codecs", "aggregators", "execution", "state", "engine", "catalog", "listing"),
     *("experiment", "theory", "report", "cli"),

@@ -11,10 +11,9 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import lru_cache, reduce
-from importlib import import_module
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from torch import nn
@@ -26,6 +25,7 @@ from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, FederatedData, Partition
 from descant.datasets import DATASETS
 from descant.errors import SettingError, unknown
+from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
 
@@ -198,11 +198,7 @@ def _find(kind: str, name: str) -> Callable[..., Any]:
         if name not in CATALOG[kind]:
             raise unknown(_singular(kind), name, CATALOG[kind])
         return CATALOG[kind][name]
-    module, _, attribute = name.partition(":")
-    try:
-        found: Any = reduce(getattr, attribute.split("."), cast(Any, import_module(module)))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(f"'{name}' cannot be imported: {error}") from error
+    found = follow(name, _singular(kind), tuple(NESTED))
     _refuse_other_kinds(kind, name, found)
     make: Callable[..., Any] = found
     return make

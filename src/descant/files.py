@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # what a link of the same name points to is never written
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # what a link of the same name points to is never written
 
 
 def write(path: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write a temporary file beside `path`, make it durable, and put it in the place of `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with naming(path):
+        temporary.unlink(missing_ok=True)  # of a process that was killed, and had our number
         try:
             fill(temporary)
             sync(temporary)
@@ -34,7 +35,7 @@ def write_bytes(path: Path, pieces: Iterable[memoryview | bytes]) -> None:
     """Write a whole file, piece after piece, under a temporary name until it is durable."""
 
     def fill(temporary: Path) -> None:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             at = 0
             for piece in pieces:
@@ -80,11 +81,12 @@ def naming(path: Path) -> Iterator[None]:
 
 def sync(path: Path) -> None:
     """Wait until a file (what was written through a mapping too), or a folder's list of files, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def make_folder(path: Path) -> None:
@@ -97,7 +99,7 @@ def make_folder(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(plain(value), indent=2, allow_nan=False)
-    write(path, lambda temporary: temporary.write_text(text + "\n"))
+    write_bytes(path, [f"{text}\n".encode()])
 
 
 def read_json(path: Path) -> Any:

@@ -25,6 +25,7 @@ from descant.errors import DamagedError
 from descant.files import write_bytes
 
 REMEDY = "take the folder from a copy, or begin the run anew with overwrite"
+_OTHER = "is damaged, or of another run (its checksum is another)"
 _SIZE = 16  # bytes of a checksum
 _JSON_AT_MOST, _HEADER_AT_MOST = 2**28, 2**26  # bytes
 _BLOCK = 2**22
@@ -145,6 +146,14 @@ def entry_of(path: Path) -> dict[str, Any]:
     return {"bytes": size, "blake2b": digest.hexdigest()}
 
 
+def check_entry(path: Path, entry: Any) -> None:
+    """Refuse a file that is not the one in the list; one of another size is not read."""
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    if not isinstance(entry, dict) or size != entry.get("bytes") or entry_of(path) != entry:
+        raise damaged(path, _OTHER)
+
+
 def read_entry(path: Path, entry: Any, *, sealed: bool = True) -> bytes:
     """A file that is the one in the list; one of another size is not read. Not `sealed`: there was no list."""
     with _opened(path) as file:
@@ -152,7 +161,7 @@ def read_entry(path: Path, entry: Any, *, sealed: bool = True) -> bytes:
         listed = isinstance(entry, dict) and size == entry.get("bytes")
         raw = file.read() if listed or not sealed else b""
     if sealed and not (listed and _hash(raw) == entry.get("blake2b")):
-        raise damaged(path, "is damaged, or of another run (its checksum is another)")
+        raise damaged(path, _OTHER)
     return raw
 
 

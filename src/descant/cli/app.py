@@ -140,6 +140,9 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the folder of an interrupted run")],
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="follow import paths that the folder names: that runs code")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -150,7 +153,8 @@ def resume(
 
     config = Journal.reopen(folder).before
     with _resumable(folder), Progress(quiet, as_json) as progress:
-        finished = go_on(folder, progress=progress.cell(config["label"], config["seed"], config["rounds"]))
+        bar = progress.cell(config["label"], config["seed"], config["rounds"])
+        finished = go_on(folder, allow_imports=allow_imports, progress=bar)
         progress.finished(finished)
     if not as_json:
         _say_run(finished, folder)
@@ -209,6 +213,23 @@ def report(
         written = page.save(where, format.value)
     for path in written:
         out.print(f"{path}", soft_wrap=True)
+
+
+@app.command()
+def verify(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="folders of runs, or with runs in them")],
+) -> None:
+    """Read every file of some runs, and name those that are not what was written."""
+    from descant.experiment.verify import runs_in
+    from descant.experiment.verify import verify as wrong_in
+
+    runs = runs_in(folders)
+    wrong = [message for run in runs for message in wrong_in(run)]
+    for message in wrong:
+        err.print(f"descant: {message}", markup=False, highlight=False, soft_wrap=True)
+    if wrong:
+        raise typer.Exit(2)
+    out.print(f"{len(runs)} run{'s are' if len(runs) > 1 else ' is'} whole", highlight=False)
 
 
 @app.command("list")

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from descant.errors import SettingError
-from descant.files import sync, write
+from descant.files import sync, write_bytes
 
 MARKER = ".descant"
 JOURNAL, CLIENTS = "journal", "clients"
@@ -50,7 +50,7 @@ def refuse_foreign(folder: Path) -> None:
 def mark(folder: Path) -> None:
     """Say that descant made what will lie here; before anything else does."""
     if not (folder / MARKER).is_file():
-        write(folder / MARKER, lambda temporary: temporary.write_text(_SAYS))
+        write_bytes(folder / MARKER, [_SAYS.encode()])
 
 
 def remove_run(folder: Path) -> None:

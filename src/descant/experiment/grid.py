@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
 from descant.engine import Record
-from descant.errors import ResumeError, SettingError
+from descant.errors import SettingError
 from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import declared
-from descant.experiment.journal import finished, unfinished
+from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
@@ -75,10 +75,8 @@ class Grid:
     def _go_on(self, cell: Cell, out: Path | None, progress: Callable[[Record], None] | None) -> Run:
         stale = out is not None and finished(out)
         if out is not None and unfinished(out):
-            try:
-                return resume(out, progress=progress)
-            except ResumeError:  # of another version, or its data are others now: nothing of it can be kept
-                stale = True
+            own = Journal.reopen(out).settings == loads(dumps(cell.settings.plain()))  # and not a stranger's
+            return resume(out, allow_imports=own, progress=progress)
         return cell.settings.execute(out, overwrite=stale, progress=progress)
 
     def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:

@@ -10,6 +10,7 @@ DIR/.descant             says that descant made these; without it, what lies the
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -66,6 +67,7 @@ class Journal:
     def claim(cls, out: str | Path, overwrite: bool, settings: dict[str, Any] | None = None) -> Self:
         """The journal of a new run, its folder made before the work begins, so that a bad path costs nothing."""
         folder = Path(out)
+        refuse_foreign(folder)
         _refuse_taken(folder, overwrite)
         try:
             make_folder(folder)
@@ -112,8 +114,9 @@ class Journal:
     ) -> None:
         nothing = self._begun and not list(self._work.glob("commit-*"))
         if nothing and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
-            remove_run(self.folder)
-            unmark(self.folder)
+            with suppress(OSError):  # the first error is the one to tell
+                remove_run(self.folder)
+                unmark(self.folder)
         self._lock.release()
 
     @property
@@ -193,6 +196,7 @@ class Journal:
 
     def _look_again(self) -> None:
         """Another process may have run here between the first look at the folder and the lock."""
+        refuse_foreign(self.folder)
         if self.started is None:
             _refuse_taken(self.folder, self._overwrite)
         elif type(self).reopen(self.folder).started != self.started:
@@ -240,8 +244,7 @@ _THINGS = {
 
 
 def _refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds something already."""
-    refuse_foreign(folder)
+    """Refuse a folder that holds a run already."""
     if finished(folder) and not overwrite:
         raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
     if unfinished(folder) and not overwrite:

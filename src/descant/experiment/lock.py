@@ -24,6 +24,12 @@ class Lock:
                 raise SettingError(
                     f"another process is at work on the run in {folder}: wait for it, or choose another folder"
                 ) from None
+            except OSError as error:
+                os.close(self._descriptor)
+                raise SettingError(
+                    f"the file system of {folder} has no locks ({error.strerror}), so that two processes could "
+                    "spoil each other's run: choose a folder on another"
+                ) from None
 
     def release(self) -> None:
         os.close(self._descriptor)

@@ -7,6 +7,7 @@ sums.bin      a checksum (blake2b, 64 bits) of every client's row in every leaf,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from hashlib import blake2b
 from itertools import pairwise
@@ -19,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from descant.files import make_folder, name_of, read_at, sync, write_at
+from descant.files import NO_LINK, dtype_of, make_folder, name_of, naming, read_at, sync, write_at
 from descant.sealed import damaged, read_json, write_json
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape of one client's row, and its type
@@ -132,6 +133,7 @@ class Leaves:
         for name, file in self._files.items():
             _zeros(file, self.clients * self._sizes[name])
         _zeros(self._sums_file, self.clients * len(self.spec) * 8)
+        sync(self.folder)  # the entries of the files must not come later than leaves.json
         self._roots = dict.fromkeys(self.spec, 0)
         self._write_about()  # last: with it the files are whole
 
@@ -188,6 +190,22 @@ def _xor(sums: NDArray[np.uint64]) -> int:
 
 
 def _zeros(path: Path, size: int) -> None:
-    with open(path, "wb") as file:
-        file.truncate(size)
-    sync(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o666)
+    try:
+        with naming(path):
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_leaves(folder: Path) -> None:
+    """Refuse rows that are not what they were when they were last made durable."""
+    about, _ = read_json(folder / ABOUT)
+    try:
+        spec = {name: (tuple(leaf["shape"][1:]), dtype_of(leaf["dtype"])) for name, leaf in about["leaves"].items()}
+        clients = min((int(leaf["shape"][0]) for leaf in about["leaves"].values()), default=0)
+        roots = dict(about["roots"])
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise damaged(folder / ABOUT, "does not describe the rows of clients") from None
+    Leaves(folder, clients, spec).check(torch.empty(0, dtype=torch.int64), roots)

@@ -1,0 +1,43 @@
+"""Import paths, `some.module:Name`, in the place of a name of this package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import reduce
+from importlib import import_module
+from typing import Any, cast
+
+from descant.errors import SettingError
+
+_allowed: ContextVar[bool] = ContextVar("imports", default=True)
+
+
+@contextmanager
+def importing(allowed: bool) -> Iterator[None]:
+    """Whether import paths may be followed: not those that a folder of somebody else's names.
+
+    A part whose class this process has already is no stranger's code, and always allowed.
+    """
+    token = _allowed.set(allowed)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def follow(path: str, what: str, bases: tuple[type, ...]) -> Any:
+    """What lies at an import path. `what` is what it is to be, of a class derived from one of `bases`."""
+    module, _, attribute = path.partition(":")
+    known = getattr(sys.modules.get(module), attribute, None)
+    if not _allowed.get() and not (isinstance(known, type) and issubclass(known, bases)):
+        raise SettingError(
+            f"the {what} '{path}' is an import path, and following it runs code: "
+            "if you trust who made the folder, allow it (--allow-imports, or allow_imports=True)"
+        )
+    try:
+        return reduce(getattr, attribute.split("."), cast(Any, import_module(module)))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(f"'{path}' cannot be imported: {error}") from error
