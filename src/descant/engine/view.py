@@ -53,6 +53,7 @@ class View:
         self.buffers = buffers  # model -> running statistics [K, b]
         self.share = finished_share(self.seed, self.round, clients, setting.stragglers)
         self.n = self._rows("train").sizes
+        self.largest = setting.data.train.largest
         self.evaluations = torch.zeros_like(clients)  # minibatch gradients [K]
         self.examples = torch.zeros_like(clients)  # example gradients [K]
         self.scored = torch.zeros_like(clients)  # example losses [K]

@@ -95,6 +95,7 @@ class LocalView(Protocol):
     clients: Tensor  # [K] their numbers
     start: Tensor  # [K, d] the models that they start from
     n: Tensor  # [K] training examples
+    largest: int  # the most that any client of this process has: what every row that is sized by n has room for
     round: int
     seed: int  # of the run, for what all parties derive alike (a projection)
     coin: float  # in (0, 1), the same for all parties of this round
