@@ -3,6 +3,7 @@
 DIR/start.json     what the run follows from: there from the first moment
 DIR/journal/       commits, and segments of records
 DIR/clients/       the clients' state, where it is memory-mapped; it stays
+DIR/held/, copies/ what the server holds and remembers of every client, likewise
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Journal:
         nothing = self._begun and not list(self._work.glob("commit-*"))
         if nothing and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
             self._remove()
-            rmtree(self.clients, ignore_errors=True)
+            self._forget()
         self._lock.release()
 
     @property
@@ -147,13 +148,18 @@ class Journal:
         (self.folder / "run.json").unlink(missing_ok=True)
         sync(self.folder)
         self._remove()
-        rmtree(self.clients, ignore_errors=True)
+        self._forget()
         sweep(self.folder)
 
     def _remove(self) -> None:
         (self.folder / "start.json").unlink(missing_ok=True)
         sync(self.folder)
         rmtree(self._work, ignore_errors=True)
+
+    def _forget(self) -> None:
+        """Remove what was mapped into memory."""
+        for folder in (self.clients, self.folder / "held", self.folder / "copies"):
+            rmtree(folder, ignore_errors=True)
 
     def _compare(self, start: dict[str, Any]) -> None:
         assert self.started is not None
