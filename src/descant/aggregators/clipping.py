@@ -48,8 +48,8 @@ class CenteredClipping(Aggregator):
 
     def clip(self, u: Tensor, v: Tensor, weights: Tensor | None) -> Tensor:
         """The rows u [S, ...] combined around v [...]."""
-        p = torch.ones(len(u), device=u.device) if weights is None else weights
-        p = (p / p.sum()).to(u.dtype)
+        p = torch.ones(len(u), dtype=u.dtype, device=u.device) if weights is None else weights.to(u.dtype)
+        p = p / p.sum()
         for _ in range(self.iterations):
             off = (u - v).reshape(len(u), -1)
             norm = torch.linalg.vector_norm(off, dim=1, dtype=torch.float64).to(off.dtype)

@@ -33,7 +33,8 @@ def rows_of(payloads: list[bytes], form: Form, device: torch.device | str = "cpu
         if buffer is None or not size:
             leaves[name] = torch.zeros(len(payloads), *shape, dtype=dtype, device=device)
         else:
-            block = buffer.view(len(payloads), length)[:, start : start + size].contiguous()
+            block = buffer.view(len(payloads), length)[:, start : start + size]
+            block = block.clone(memory_format=torch.contiguous_format)  # numbers lie at multiples of their size
             leaves[name] = block.view(dtype).view(len(payloads), *shape).to(device)
         start += size
     return leaves

@@ -13,7 +13,7 @@ from descant.context import Context
 from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.engine.ledger import ACCOUNTS, Ledger
-from descant.engine.links import Down, Parcels, encode, references, seen_by, sent_like
+from descant.engine.links import Down, Parcels, decode, encode, references, seen_by, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.engine.view import Setting, View
@@ -62,6 +62,10 @@ class Clients:
         else:
             self.store = mapped = MappedStore(len(data), self._first_state, folder, ACCOUNTS)
             self.ledger = Ledger(len(data), mapped.files)
+
+    def restart(self, ctx: Context) -> None:
+        """Begin in the context of an interrupted run: clients that took no part yet start with its secret."""
+        self._start = ctx.at(0)
 
     def work(self, ctx: Context, who: Tensor, down: Down, sends: Tensor | None = None) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
@@ -115,13 +119,15 @@ class Clients:
         """
         codec, party = self.plan.codec, ctx.of_parties(mail.clients)
         memory, parcels, refused = encode(codec, party, self._remembered("codec", mail), mail)
-        kept = under("codec", memory)
-        if self.keeps_sent and len(parcels.clients):  # what the server will read, so that both refer to the same
-            mine = mail.only(torch.isin(mail.clients, parcels.clients))
-            blank = replace(mine, leaves=mine.form.blank(len(mine.clients), mine.clients.device))
-            mirror, read = codec.decode(party, self._remembered("mirror", mine), parcels.payloads, blank)
+        clients, kept = parcels.clients, under("codec", memory)
+        if self.keeps_sent and len(clients):  # what the server will read, so that both refer to the same
+            mine = mail.only(torch.isin(mail.clients, clients))
+            blank = replace(mine, leaves=mine.form.blank(len(clients), clients.device))
+            mirror, read, _ = decode(codec, party, self._remembered("mirror", mine), parcels, blank)
+            legible = torch.isin(clients, read.clients)  # the server will not read the others either
+            clients, kept = read.clients, {name: leaf[legible] for name, leaf in kept.items()}
             kept |= under("mirror", mirror) | under("sent", {name: read[name] for name in self._sent_since_last})
-        self._pending = (parcels.clients, kept)
+        self._pending = (clients, kept)
         return parcels, refused
 
     def posted(self, mail: Mail) -> None:

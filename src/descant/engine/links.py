@@ -88,7 +88,7 @@ def encode(codec: Codec, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, 
         if len(mail.clients) == 1:
             none = torch.zeros(1, dtype=torch.bool, device=mail.clients.device)
             return _rows(memory, none), Parcels([], mail.clients[none], mail.started[none], mail.form), 1
-    lots = [encode(codec, ctx, _rows(memory, one), mail.only(one)) for one in _singles(mail.clients)]
+    lots = [encode(codec, _of(ctx, one), _rows(memory, one), mail.only(one)) for one in _singles(mail.clients)]
     return (
         _joined([lot[0] for lot in lots]),
         Parcels(
@@ -111,7 +111,7 @@ def decode(codec: Codec, ctx: Context, copies: Tree, parcels: Parcels, blank: Ma
             none = torch.zeros(1, dtype=torch.bool, device=blank.clients.device)
             return _rows(copies, none), blank.only(none), 1
     lots = [
-        decode(codec, ctx, _rows(copies, one), parcels.only(one.tolist()), blank.only(one))
+        decode(codec, _of(ctx, one), _rows(copies, one), parcels.only(one.tolist()), blank.only(one))
         for one in _singles(blank.clients)
     ]
     mail = Mail.join([lot[1] for lot in lots])
@@ -121,6 +121,11 @@ def decode(codec: Codec, ctx: Context, copies: Tree, parcels: Parcels, blank: Ma
         replace(mail, references=blank.only(kept).references),
         sum(lot[2] for lot in lots),
     )
+
+
+def _of(ctx: Context, which: Tensor) -> Context:
+    """The context of some of the K clients whose context it is, or of the server."""
+    return replace(ctx, secret=ctx.secret[which]) if isinstance(ctx.secret, Tensor) else ctx
 
 
 def _singles(clients: Tensor) -> list[Tensor]:

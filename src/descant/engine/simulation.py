@@ -110,6 +110,7 @@ class Simulation:
         device = self.x0.device
         self.round = snapshot.round
         self.secret = int(snapshot.server["run.secret"])
+        self.clients.restart(self.context(0))
         self.server.restore(without(snapshot.server, "attackers", "run"))
         self.rounds.attackers = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
         for name, (who, rows) in snapshot.rows.items():

@@ -4,6 +4,7 @@ DIR/start.json           what the run follows from: there from the first moment
 DIR/start.safetensors    the model that it started from; it stays
 DIR/journal/             commits, and segments of records
 DIR/clients/             the clients' state, where it lies on disk; it stays
+DIR/held/, DIR/copies/   what the server holds and remembers of every client, likewise
 DIR/.descant             says that descant made these; without it, what lies there is the user's and stays
 """
 

@@ -1,0 +1,191 @@
+"""The contract carries SCAFFOLD, AFL, L2SGD and MOCHA: each toy is what a plain loop over its clients computes."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from toys.afl import AFL, onto_simplex
+from toys.l2sgd import L2SGD
+from toys.mocha import Mocha
+from toys.scaffold import Scaffold
+
+from descant import FederatedData, Run, Task
+from descant.draws import uniform
+from descant.engine.cohort import finished_share, sample
+from descant.methods import Tree
+
+N, LR, SEED = 4, 0.1, 5
+
+
+def server(run: Run) -> Tree:
+    assert run._simulation is not None and run.collapse is None
+    return run._simulation.server.state
+
+
+def clients(run: Run) -> Tree:
+    assert run._simulation is not None
+    return run._simulation.store.leaves
+
+
+def close(a: Tensor, b: Tensor) -> None:
+    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
+
+
+def zeros(*shape: int) -> Tensor:
+    return torch.zeros(*shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_scaffold_divides_by_the_steps_really_taken(
+    run: Any, point: Task, points: FederatedData, means: Tensor, chunk: int
+) -> None:
+    method = Scaffold(lr=LR, steps=6, batch=None)
+    done = run(method, task=point, data=points, rounds=6, cohort=3, stragglers=0.6, chunk=chunk)
+    w, c, c_k, seen = point.start(), zeros(2), zeros(N, 2), set()
+    for t in range(1, 7):
+        cohort = sample(SEED, t, 3, torch.ones(N))
+        dw, dc = zeros(2), zeros(2)
+        for k, share in zip(cohort.tolist(), finished_share(SEED, t, cohort, 0.6).tolist(), strict=True):
+            x, steps = w, ceil(6 * share)
+            for _ in range(steps):
+                x = x - LR * (x - means[k] + c - c_k[k])
+            seen.add(steps)
+            new = c_k[k] - c + (w - x) / (steps * LR)
+            dw, dc = dw + (x - w) / 3, dc + (new - c_k[k]) / N
+            c_k[k] = new
+        w, c = w + dw, c + dc
+    assert len(seen) > 2
+    close(server(done)["w"], w)
+    close(server(done)["c"], c)
+    close(clients(done)["c_k"], c_k)
+
+
+def simplex_by_bisection(y: list[float]) -> list[float]:
+    """max(0, y - theta) with the theta for which it sums to 1."""
+    low, high = min(y) - 1.0, max(y)
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(max(0.0, a - middle) for a in y) > 1 else (low, middle)
+    return [max(0.0, a - high) for a in y]
+
+
+def test_afl_draws_by_a_mixture_that_ascends_on_the_losses(run: Any, point: Task, points: FederatedData) -> None:
+    method = AFL(lr=LR, steps=2, batch=None, gamma=0.3)
+    done = run(method, task=point, data=points, rounds=12, cohort=3)
+    Y = [points.train.client(k)[1] for k in range(N)]
+    w, mixture, cohorts = point.start(), [1 / N] * N, []
+    for t in range(1, 13):
+        u = uniform(SEED, "cohort", t, torch.arange(N)).tolist()
+        keys = {k: np.log(u[k]) / mixture[k] for k in range(N) if mixture[k] > 0}
+        cohort = sorted(sorted(keys, key=lambda k: -keys[k])[:3])
+        cohorts.append(len(cohort))
+        moved, raised = zeros(2), list(mixture)
+        for k in cohort:
+            x = w
+            for _ in range(2):
+                x = x - LR * (x - Y[k].mean(0))
+            moved = moved + (x - w) / len(cohort)
+            raised[k] += 0.3 * float((0.5 * (w - Y[k]).square().sum(1)).mean())
+        w, mixture = w + moved, simplex_by_bisection(raised)
+    assert min(mixture) == 0 and min(cohorts) < 3, "a client of no weight, and so a cohort that is smaller"
+    close(server(done)["w"], w)
+    close(server(done)["mixture"], torch.tensor(mixture, dtype=torch.float64))
+    rows = done.history.rounds
+    assert [row["cohort"] for row in rows] == cohorts
+    assert [row["bytes_up"] for row in rows] == [c * 3 * 8 for c in cohorts], "two numbers and the loss"
+    assert rows[0]["scored"] == sum(len(Y[k]) for k in sample(SEED, 1, 3, torch.ones(N)).tolist())
+
+
+def test_the_projection_onto_the_simplex() -> None:
+    for y in ([0.25] * 4, [2.0, 0.1, -3.0], [0.5, 0.4, 0.2]):
+        expected = torch.tensor(simplex_by_bisection(y), dtype=torch.float64)
+        close(onto_simplex(torch.tensor(y, dtype=torch.float64)), expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_l2sgd_goes_up_and_down_again_when_the_coin_says_so(
+    run: Any, point: Task, points: FederatedData, means: Tensor, chunk: int
+) -> None:
+    method = L2SGD(p=0.4, lam=0.5, lr=LR)
+    done = run(method, task=point, data=points, rounds=12, chunk=chunk)
+    x, talks = point.start().repeat(N, 1), []
+    for t in range(1, 13):
+        talks.append(float(uniform(SEED, "coin", t)) < 0.4)
+        step = 0.5 / 0.4 * (x - x.mean(0)) if talks[-1] else (x - means) / 0.6
+        x = x - LR * step
+    assert 2 <= sum(talks) <= 10
+    close(clients(done)["x"], x)
+    rows = done.history.rounds
+    for kind in ("bytes_up", "bytes_down"):
+        assert [row[kind] for row in rows] == [N * 2 * 8 * talk for talk in talks]
+    assert [row["gradients"] for row in rows] == [0 if talk else N for talk in talks]
+
+
+def test_a_lost_model_gets_no_reply(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:
+    method = L2SGD(p=0.9, lam=0.5, lr=LR)
+    done = run(method, task=point, data=points, rounds=6, lost=0.4)
+    x, replies = point.start().repeat(N, 1), []
+    for t in range(1, 7):
+        if float(uniform(SEED, "coin", t)) >= 0.9:
+            x = x - LR / 0.1 * (x - means)
+            replies.append(0)
+            continue
+        arrives = uniform(SEED, "lost", t, torch.arange(N)) >= 0.4
+        replies.append(int(arrives.sum()))
+        x[arrives] = x[arrives] - LR * 0.5 / 0.9 * (x[arrives] - x[arrives].mean(0))
+    assert len(set(replies)) > 1
+    close(clients(done)["x"], x)
+    assert [row["bytes_down"] for row in done.history.rounds] == [16 * reply for reply in replies]
+
+
+@pytest.fixture(scope="module")
+def regressions() -> tuple[Task, FederatedData]:
+    generator = torch.Generator().manual_seed(4)
+    clients = []
+    for n in (2, 5, 3, 1):
+        x = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+        clients.append({"train": (x, x @ torch.ones(3, 1).double() + n)})
+    return Task(nn.Linear(3, 1, bias=False).double(), loss="squared_error"), FederatedData.from_arrays(clients)
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_mocha_holds_a_dual_for_every_example(
+    run: Any, regressions: tuple[Task, FederatedData], chunk: int
+) -> None:
+    task, data = regressions
+    done = run(Mocha(lam=2.0, tie=0.3), task=task, data=data, rounds=8, cohort=3, chunk=chunk)
+    M = (0.7 * np.eye(N) + 0.3 / N) / 2.0
+    X = [data.train.client(k)[0].numpy() for k in range(N)]
+    Y = [data.train.client(k)[1].numpy()[:, 0] for k in range(N)]
+    alpha, v = [np.zeros(len(y)) for y in Y], np.zeros((N, 3))
+    for t in range(1, 9):
+        W = M @ v
+        for k in sample(SEED, t, 3, torch.ones(N)).tolist():
+            w = W[k].copy()
+            for i, (x, y) in enumerate(zip(X[k], Y[k], strict=True)):
+                step = (y - w @ x - alpha[k][i]) / (1 + M[k, k] * (x @ x))
+                alpha[k][i] += step
+                w, v[k] = w + M[k, k] * step * x, v[k] + step * x
+    close(server(done)["v"], torch.tensor(v))
+    padded = zeros(N, 5)
+    for k in range(N):
+        padded[k, : len(alpha[k])] = torch.tensor(alpha[k])
+    close(clients(done)["alpha"], padded)
+    close(done._simulation.personal(torch.arange(N))[0], torch.tensor(M @ v))
+    assert done.history.rounds[0]["bytes_up"] == done.history.rounds[0]["bytes_down"] == 3 * 3 * 8
+
+
+def test_mochas_dual_steps_reach_the_primal_solution(run: Any, regressions: tuple[Task, FederatedData]) -> None:
+    """min sum_k |X_k w_k - y_k|^2 / 2 + sum_kj (M^-1)_kj w_k.w_j / 2: where the gradient vanishes."""
+    task, data = regressions
+    done = run(Mocha(lam=2.0, tie=0.3), task=task, data=data, rounds=300)
+    w = done._simulation.personal(torch.arange(N))[0].numpy()
+    coupling = np.linalg.inv((0.7 * np.eye(N) + 0.3 / N) / 2.0)
+    for k in range(N):
+        X, y = (part.numpy() for part in data.train.client(k))
+        assert np.abs(X.T @ (X @ w[k] - y[:, 0]) + coupling[k] @ w).max() <= 1e-10

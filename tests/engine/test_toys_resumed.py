@@ -1,0 +1,125 @@
+"""All that remembers, interrupted and resumed: to the bit what the unbroken run is, in memory and on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from toys.afl import AFL
+from toys.attacks import Grudge, Opposite
+from toys.codecs import DGC, LBGM, Spoiled, Unable
+from toys.l2sgd import L2SGD
+from toys.mocha import Mocha
+from toys.noise import NoisyFedAvg, PrivateFedAvg
+from toys.scaffold import Scaffold
+from toys.subspace import Subspace
+
+import descant as dc
+from descant.aggregators import CenteredClipping, KLoss
+from descant.attacks import RandomLabels, SignFlip
+from descant.codecs import Float16, TopK
+from descant.engine import Record, RoundRecord
+from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method
+from descant.trees import Tree
+
+LOCAL: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
+AVG = FedAvg(**LOCAL)
+FLIP = [SignFlip(tau=1.0)]
+CASES: dict[str, tuple[Method, dict[str, Any]]] = {
+    "scaffold": (Scaffold(**LOCAL), {"stragglers": 0.5}),
+    "scaffold top-k": (Scaffold(**LOCAL), {"codec": TopK(share=0.2)}),
+    "afl": (AFL(**LOCAL, gamma=0.2), {}),
+    "l2sgd": (L2SGD(batch=3), {"cohort": None}),
+    "mocha": (Mocha(lam=3.0), {}),
+    "mocha top-k": (Mocha(lam=3.0), {"codec": TopK(share=0.4)}),
+    "dgc": (AVG, {"codec": DGC(share=0.1)}),
+    "lbgm": (AVG, {"codec": LBGM(delta=0.5), "lost": 0.2}),
+    "lbgm of positions": (FLAME(**LOCAL), {"codec": LBGM(delta=0.5), "lost": 0.2}),
+    "clipping": (AVG, {"aggregator": CenteredClipping(tau=0.05)}),
+    "k-loss, ditto": (Ditto(solver=AVG, **LOCAL), {"aggregator": KLoss(), "attacks": FLIP, "malicious": 2}),
+    "k-loss, lp-proj": (LpProj(**LOCAL, dim=5), {"aggregator": KLoss()}),
+    "opposite": (AVG, {"attacks": [Opposite()], "malicious": [0, 3]}),
+    "grudge": (FedPlus(**LOCAL), {"attacks": [*FLIP, Grudge()], "malicious": 0.4}),
+    "random labels": (AVG, {"attacks": [RandomLabels()], "malicious": [1, 4]}),
+    "noise": (NoisyFedAvg(**LOCAL), {}),
+    "private noise": (PrivateFedAvg(**LOCAL), {"secret": 11}),
+    "a secret of the system's": (PrivateFedAvg(**LOCAL), {}),
+    "subspace": (Subspace(**LOCAL, dim=4), {"lost": 0.4}),
+    "ditto in a subspace": (Ditto(solver=Subspace(**LOCAL, dim=4), **LOCAL), {}),
+    "sparse flame": (FLAME(**LOCAL), {"codec": TopK(share=0.1), "lost": 0.3}),
+    "sparse fedadmm": (FedADMM(**LOCAL), {"codec": TopK(share=0.1), "lost": 0.3}),
+    "float16": (AVG, {"codec": Float16(), "downlink": Float16()}),
+    "refused": (AVG, {"codec": Spoiled(share=0.2, bad=(1, 5))}),
+    "not encoded": (FedAvg(**LOCAL, weighted=False), {"codec": Unable(bad=(2,)), "secret": 4}),
+}
+
+
+@pytest.fixture(scope="module")
+def regression() -> tuple[dc.Task, dc.FederatedData]:
+    generator = torch.Generator().manual_seed(3)
+    rows = [torch.randn(n, 4, generator=generator, dtype=torch.float64) for n in (6, 1, 9, 4, 13, 2, 7)]
+    data = dc.FederatedData.from_arrays([{"train": (x, x.sum(1, keepdim=True))} for x in rows])
+    return dc.Task(nn.Linear(4, 1, bias=False).double(), loss="squared_error"), data
+
+
+def interrupt(record: Record) -> None:
+    if isinstance(record, RoundRecord) and record.round == 5:
+        raise KeyboardInterrupt
+
+
+def remembered(run: dc.Run) -> dict[str, Tree]:
+    """All that the parties of a run hold at its end."""
+    simulation = run._simulation
+    assert simulation is not None and run.collapse is None
+    return {
+        "server": simulation.server.tree() | simulation.server.state,
+        "clients": simulation.store.leaves,
+        "copies": simulation.server.copies.leaves,
+        "attackers": simulation.rounds.attackers,
+    }
+
+
+@pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_run_ends_as_the_unbroken_one(
+    task: dc.Task,
+    data: dc.FederatedData,
+    regression: tuple[dc.Task, dc.FederatedData],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    settings: dict[str, Any],
+) -> None:
+    method, with_ = CASES[case]
+    if isinstance(method, Mocha):
+        task, data = regression
+    how: dict[str, Any] = {"rounds": 9, "cohort": 3, "evaluate": 4, "mode": "vmap"} | settings | with_
+    drawn = iter((17, 17, 23))  # what the system draws for both runs, and otherwise for the resumed process
+    monkeypatch.setattr("descant.engine.simulation.randbits", lambda bits: next(drawn))
+    unbroken = dc.simulate(task, data, method, out=tmp_path / "unbroken", **how)
+    with pytest.raises(KeyboardInterrupt):
+        dc.simulate(task, data, method, out=tmp_path / "run", progress=interrupt, **how)
+    resumed = dc.resume(tmp_path / "run", task, data)
+    assert json.dumps(resumed.config) == json.dumps(unbroken.config)
+    assert resumed.clients.equals(unbroken.clients)
+    assert resumed.rounds.drop("seconds").equals(unbroken.rounds.drop("seconds"))
+    found, expected = remembered(resumed), remembered(unbroken)
+    for party, leaves in expected.items():
+        torch.testing.assert_close(found[party], leaves, rtol=0, atol=0, msg=party)
+
+
+def test_what_a_run_held_on_disk_is_forgotten_by_the_one_that_overwrites_it(
+    task: dc.Task, data: dc.FederatedData, tmp_path: Path
+) -> None:
+    """The rows that the server holds, and its copies, as much as the clients'."""
+    how: dict[str, Any] = {"rounds": 3, "cohort": 3, "evaluate": 3, "mode": "vmap", "codec": TopK(share=0.2)}
+    fresh = dc.simulate(task, data, FLAME(**LOCAL), **how)
+    for _ in range(2):
+        again = dc.simulate(task, data, FLAME(**LOCAL), out=tmp_path / "run", store="disk", overwrite=True, **how)
+        found, expected = remembered(again), remembered(fresh)
+        for party, leaves in expected.items():
+            torch.testing.assert_close(found[party], leaves, rtol=0, atol=0, msg=party)
