@@ -1,5 +1,7 @@
 """The methods, each a frozen dataclass of hyper-parameters whose file reads like its paper's algorithm."""
 
+from descant.context import Context
+from descant.mail import LAST, Mail, Sent, difference, position
 from descant.methods.base import (
     Aggregate,
     Gradient,
@@ -38,6 +40,7 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "FLAME",
+    "LAST",
     "METHODS",
     "OPTIMIZERS",
     "RSA",
@@ -46,6 +49,7 @@ __all__ = [
     "Adam",
     "Aggregate",
     "ByRound",
+    "Context",
     "Descent",
     "Ditto",
     "FedADMM",
@@ -61,6 +65,7 @@ __all__ = [
     "LocalView",
     "LpProj",
     "LpProjADMM",
+    "Mail",
     "Messages",
     "Method",
     "Momentum",
@@ -68,10 +73,13 @@ __all__ = [
     "PFedMe",
     "PerClient",
     "PowerLaw",
+    "Sent",
     "ServerView",
     "Stages",
     "Taken",
     "Tree",
     "Until",
     "Work",
+    "difference",
+    "position",
 ]
