@@ -30,12 +30,8 @@ shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)  # () is a scalar; a
 @st.composite
 def messages(draw: st.DrawFn) -> dict[str, Tensor]:
     """Leaves [S, ...] of a few senders."""
-    senders, names = (
-        draw(st.integers(0, 3)),
-        draw(st.lists(st.text(min_size=1, max_size=5), max_size=4, unique=True)),
-    )
-    leaves = {}
-    for name in names:
+    senders, leaves = draw(st.integers(0, 3)), {}
+    for name in draw(st.lists(st.text(min_size=1, max_size=5), max_size=4, unique=True)):
         shape, dtype = (senders, *draw(shapes)), draw(st.sampled_from(DTYPES))
         values = torch.randn(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 99)))) * 100
         leaves[name] = (values > 0) if dtype is torch.bool else values.abs().to(dtype)
