@@ -29,8 +29,8 @@ class DGC(TopK):
         return {f"{n}.{of}": torch.zeros_like(leaf) for n, leaf in like.items() for of in ("momentum", "residual")}
 
     def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
-        momentum = self.beta * memory["momentum"].flatten(1) + update
-        wanted = memory["residual"].flatten(1) + momentum
+        momentum = self.beta * memory["momentum"].view_as(update) + update
+        wanted = memory["residual"].view_as(update) + momentum
         payloads = TopK(share=self.share, feedback=False).pack(ctx, {}, name, wanted)[1]
         sent = wanted.abs().topk(self.entries(wanted.shape[1]), dim=1).indices
         kept = {"momentum": momentum.scatter(1, sent, 0.0), "residual": wanted.scatter(1, sent, 0.0)}
@@ -56,7 +56,7 @@ class LBGM(UpdateCodec):
         return self.memory(like)
 
     def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
-        whole, payloads = memory["whole"].flatten(1).clone(), []
+        whole, payloads = memory["whole"].view_as(update).clone(), []
         for k, new in enumerate(update):
             along, length = new @ whole[k], whole[k] @ whole[k]
             if length > 0 and along**2 >= (1 - self.delta) * length * (new @ new):
@@ -69,12 +69,12 @@ class LBGM(UpdateCodec):
     def unpack(
         self, ctx: Context, copies: Tree, name: str, payloads: list[bytes], like: Tensor
     ) -> tuple[Tree, Tensor]:
-        whole, updates = copies["whole"].flatten(1).clone(), torch.zeros_like(like)
+        whole, updates = copies["whole"].view_as(like).clone(), torch.zeros_like(like)
         for k, payload in enumerate(payloads):
             kind, numbers = payload[:1], bytearray(payload[1:])
             if len(numbers) != like.dtype.itemsize * {b"\0": 1, b"\1": like.shape[1]}.get(kind, -1):
                 raise CodecError(f"a payload of {len(payload)} bytes is neither a multiple nor an update")
-            sent = torch.frombuffer(numbers, dtype=like.dtype).to(like.device)
+            sent = torch.frombuffer(numbers, dtype=like.dtype) if numbers else whole[k]
             if kind == b"\1":
                 whole[k] = sent
             updates[k] = whole[k] if kind == b"\1" else sent * whole[k]

@@ -27,9 +27,12 @@ class RandomLabels(Attack):
     def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
         if data.classes is None:
             raise SettingError(f"attacks: '{self.name}' needs labels, and the data '{data.name}' is a regression")
-        train = data.train
-        poisoned = torch.isin(train.owners, data.places(who.to(train.offsets.device)))
-        example = torch.arange(train.targets.numel(), device=train.targets.device).view(train.targets.shape)
-        drawn = (uniform(ctx.seed, self.name, example) * data.classes).to(train.targets.dtype)
-        mask = poisoned.view(-1, *[1] * (train.targets.dim() - 1))
-        return replace(data, train=Part(train.inputs, torch.where(mask, drawn, train.targets), train.offsets))
+        train, owners = data.train, data.train.owners
+        of_whom = owners if data.numbers is None else data.numbers[owners]
+        each = train.targets[:1].numel()  # labels of an example, which may be a sequence
+        first = (train.offsets[owners] * each).view(-1, *[1] * (train.targets.dim() - 1))
+        client = of_whom.view_as(first)
+        label = torch.arange(train.targets.numel(), device=first.device).view(train.targets.shape) - first
+        drawn = (uniform(ctx.seed, self.name, client, label) * data.classes).to(train.targets.dtype)
+        poisoned = torch.isin(client, who.to(client.device))
+        return replace(data, train=Part(train.inputs, torch.where(poisoned, drawn, train.targets), train.offsets))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from descant.codecs.raw import length_of, pieces, raw, rows_of
+from descant.codecs.raw import flat, length_of, pieces, raw, rows_of
 from descant.context import Context
 from descant.errors import CodecError
 from descant.mail import Form, Mail
@@ -78,7 +78,7 @@ class UpdateCodec(Codec):
         plain, updates = _plain(mail), mail.updates()
         payloads = raw(plain, len(mail.clients))
         for name, update in updates.items():
-            new, packed = self.pack(ctx, within(name, memory), name, update.flatten(1))
+            new, packed = self.pack(ctx, within(name, memory), name, flat(update))
             memory = memory | under(name, new)
             last = name == next(reversed(updates))
             payloads = [
@@ -96,10 +96,12 @@ class UpdateCodec(Codec):
         for name in blank.references:
             last = name == next(reversed(blank.references))
             packed, rest = (rest, []) if last else pieces(rest)
-            like = blank[name].flatten(1)
+            like = flat(blank[name])
             new, update = self.unpack(ctx, within(name, copies), name, packed, like)
             copies = copies | under(name, new)
             updates[name] = update.view(blank[name].shape)
+        if not updates:
+            check_lengths(rest, 0)
         return copies, replace(blank, leaves=blank.leaves | leaves).moved(updates)
 
 

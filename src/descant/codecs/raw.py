@@ -42,10 +42,15 @@ def rows_of(payloads: list[bytes], form: Form, device: torch.device | str = "cpu
 
 def as_bytes(leaf: Tensor) -> Tensor:
     """A leaf [S, ...] as bytes, uint8 [S, L]."""
-    rows = leaf.detach().cpu().reshape(len(leaf), -1).contiguous()
+    rows = flat(leaf.detach().cpu()).contiguous()
     if not rows.numel():
         return torch.empty(len(leaf), 0, dtype=torch.uint8)
     return rows.view(torch.uint8)  # numpy has no bfloat16, but it has bytes
+
+
+def flat(leaf: Tensor) -> Tensor:
+    """A leaf [S, ...] as rows [S, n]; one number each where it is [S]."""
+    return leaf.unsqueeze(-1).flatten(1)
 
 
 def length_of(form: Form) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from descant.codecs.base import UpdateCodec, check_lengths
-from descant.codecs.raw import as_bytes, rows_of
+from descant.codecs.raw import as_bytes, flat, rows_of
 from descant.context import Context
 from descant.errors import CodecError, require
 from descant.mail import Form
@@ -42,7 +42,7 @@ class TopK(UpdateCodec):
 
     def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
         n = update.shape[1]
-        wanted = update + memory["residual"].flatten(1) if self.feedback else update
+        wanted = update + flat(memory["residual"]) if self.feedback else update
         index = largest(wanted, self.entries(n))
         values = wanted.gather(1, index)
         narrow = as_bytes(index.to(torch.int32)).view(len(index), -1, 4)[..., : _width(n)].flatten(1)
