@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -10,12 +11,15 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from descant.data.errors import DataError
 from descant.engine import Record
-from descant.errors import SettingError
+from descant.errors import DamagedError, LeftOutWarning, SettingError
+from descant.experiment.folder import RUN
 from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
+from descant.sealed import read_json
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,24 @@ class Grid:
     folder: Path | None = None
 
     def run(self, progress: Callable[[Cell, Record], None] | None = None) -> Iterator[tuple[Cell, Run]]:
+        """Every cell with its run. One that is damaged is named (`LeftOutWarning`), and the others go on."""
+        left_out = []
         for cell in self.cells:
             out = self.folder / cell.key if self.folder is not None else None
-            if out is not None and finished(out):
-                yield cell, Run.load(out)
+            try:
+                run = self._read_or_run(cell, out, self._of(cell, progress))
+            except DamagedError as error:
+                left_out.append(error)
+                if len(left_out) == len(self.cells):
+                    raise
+                warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
                 continue
-            yield cell, self._go_on(cell, out, self._of(cell, progress))
+            yield cell, run
 
-    def _go_on(self, cell: Cell, out: Path | None, progress: Callable[[Record], None] | None) -> Run:
+    def _read_or_run(self, cell: Cell, out: Path | None, progress: Callable[[Record], None] | None) -> Run:
+        if out is not None and finished(out):
+            _refuse_other_data(cell, out)
+            return Run.load(out)
         if out is not None and unfinished(out):
             own = Journal.reopen(out).settings == cell.settings.model_dump(mode="json")  # and not a stranger's
             return resume(out, allow_imports=own, progress=progress)
@@ -60,6 +74,21 @@ class Grid:
 
     def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:
         return None if progress is None else lambda record: progress(cell, record)
+
+
+def _refuse_other_data(cell: Cell, out: Path) -> None:
+    """Refuse a finished cell whose data are others by now: beside it, a new one would not be comparable."""
+    then = read_json(out / RUN)[0].get("fingerprints", {}).get("data")
+    if then is None:
+        return  # of the first format, which did not say
+    try:
+        now = cell.settings.federated_data().fingerprint
+    except (DataError, OSError):
+        return  # the files are gone, and the run is what is left
+    if now != then:
+        raise SettingError(
+            f"{out} is finished, and its data are others now: put them back, or remove the folder to run it anew"
+        )
 
 
 def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:
