@@ -18,6 +18,10 @@ class DamagedError(ValueError):
     """A file of a run that is not what was written: damaged, missing, changed by hand, or of another run."""
 
 
+class LeftOutWarning(UserWarning):
+    """A damaged run among others, which are reported without it."""
+
+
 class TaskError(ValueError):
     """A model, loss or metric that cannot be trained for many clients at once, or at all."""
 

@@ -293,8 +293,8 @@ def test_an_unfinished_cell_of_a_grid_is_resumed(tmp_path: Path) -> None:
     start, _ = read_json(path)
     start["config"]["versions"]["torch"] = "0.0.1"
     write_json(path, start)
-    ((_, anew),) = comparison(grid, tmp_path / "old").run()
-    assert_same(anew, unbroken)
+    with pytest.raises(ResumeError, match=r"begun with torch 0\.0\.1"):  # its rounds are not lost without a word
+        list(comparison(grid, tmp_path / "old").run())
 
 
 def test_ctrl_c_leaves_a_run_that_the_command_line_resumes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -16,6 +17,7 @@ from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.plain import App
 from descant.cli.theory import theory
+from descant.errors import LeftOutWarning
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -270,8 +272,17 @@ def demo(
 app.command()(theory)
 
 
+def _say_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    if issubclass(category, LeftOutWarning):
+        err.print(f"descant: {message}", markup=False, highlight=False, soft_wrap=True)
+    else:
+        print(warnings.formatwarning(message, category, *where[:2]), file=sys.stderr, end="")
+
+
 def main() -> None:
     """Run the command line; what a user can mend is said in one line, without a traceback."""
+    warnings.simplefilter("always", LeftOutWarning)
+    warnings.showwarning = _say_warning
     sys.path.append(str(Path.cwd()))  # so that `method: mine:MyMethod` is found in mine.py
     try:
         app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
+from descant.data.errors import DataError
 from descant.engine import Record
-from descant.errors import SettingError
+from descant.errors import DamagedError, LeftOutWarning, SettingError
 from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import declared
+from descant.experiment.folder import RUN, START
 from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
@@ -59,43 +62,59 @@ class Grid:
     folder: Path | None = None
 
     def run(self, progress: Callable[[Cell, Record], None] | None = None) -> Iterator[tuple[Cell, Run]]:
+        """Every cell with its run. One that is damaged is named (`LeftOutWarning`), and the others go on."""
+        left_out = []
         for cell in self.cells:
-            out = self.folder / cell.key if self.folder is not None else None
-            if out is not None and finished(out):
-                run = Run.load(out)
-                if _current(cell, run, out):
-                    yield cell, run
-                    continue
-            files = stamp(cell.settings.data_spec)
-            run = self._go_on(cell, out, self._of(cell, progress))
-            if out is not None:
-                write_json(out / _FILES, {"files": files})
+            try:
+                run = self._read_or_run(cell, self._of(cell, progress))
+            except DamagedError as error:
+                left_out.append(error)
+                if len(left_out) == len(self.cells):
+                    raise
+                warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
+                continue
             yield cell, run
 
-    def _go_on(self, cell: Cell, out: Path | None, progress: Callable[[Record], None] | None) -> Run:
-        stale = out is not None and finished(out)
-        if out is not None and unfinished(out):
+    def _read_or_run(self, cell: Cell, progress: Callable[[Record], None] | None) -> Run:
+        if self.folder is None:
+            return cell.settings.execute(progress=progress)
+        out = _place(cell, self.folder / cell.key)
+        if finished(out):
+            return Run.load(out)
+        files = stamp(cell.settings.data_spec)
+        if unfinished(out):
             own = Journal.reopen(out).settings == loads(dumps(cell.settings.plain()))  # and not a stranger's
-            return resume(out, allow_imports=own, progress=progress)
-        return cell.settings.execute(out, overwrite=stale, progress=progress)
+            run = resume(out, allow_imports=own, progress=progress)
+        else:
+            run = cell.settings.execute(out, progress=progress)
+        write_json(out / _FILES, {"files": files})
+        return run
 
     def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:
         return None if progress is None else lambda record: progress(cell, record)
 
 
-def _current(cell: Cell, run: Run, out: Path) -> bool:
-    """Whether a finished run was made with the data that its settings name now.
+def _place(cell: Cell, out: Path) -> Path:
+    """The folder of a cell: `out`, or beside it where that holds a run on data that are others by now.
 
-    As long as no file of theirs has another size or time, that is so; otherwise the data are read and compared.
+    As long as no file of the data has another size or time, they are the same; otherwise they are read and compared.
     """
+    if not finished(out) and not unfinished(out):
+        return out
     files = stamp(cell.settings.data_spec)
     if files is not None and (out / _FILES).is_file() and read_json(out / _FILES)[0].get("files") == files:
-        return True
-    if run.config["data"].get("fingerprint") != cell.settings.federated_data().fingerprint:
-        return False
-    with suppress(OSError):  # a folder that can only be read is compared the next time, too
-        write_json(out / _FILES, {"files": files})
-    return True
+        return out
+    try:
+        now = cell.settings.federated_data().fingerprint
+    except (DataError, OSError):
+        return out  # the files are gone, and the run is what is left
+    about = read_json(out / (RUN if finished(out) else START))[0]
+    then = about.get("config", {}).get("data", {}).get("fingerprint")
+    if then in (now, None):  # the first format did not say
+        with suppress(OSError):  # a folder that can only be read is compared the next time, too
+            write_json(out / _FILES, {"files": files})
+        return out
+    return out.with_name(f"{out.name}-{now[:8]}")
 
 
 def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:

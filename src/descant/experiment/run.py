@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from descant.engine import Collapse, Simulation
 from descant.errors import SettingError
-from descant.experiment.folder import MODEL, RUN
+from descant.experiment.folder import MODEL, RUN, START
 from descant.experiment.history import History
 from descant.experiment.journal import FORMAT, finished
 from descant.files import plain, write_json
@@ -101,6 +101,9 @@ class Run:
         names = [*(f"{name}.parquet" for name in _TABLES), "state.safetensors", "summary.json", MODEL, where]
         files = {name: entry_of(folder / name) for name in dict.fromkeys(names) if (folder / name).exists()}
         about = {"format": FORMAT, "collapse": collapse} | history | {"clients": where, "files": files}
+        if (folder / START).exists():  # what the run followed from, and that the commits were of
+            start, begun = read_json(folder / START)
+            about |= {"begun": begun, "fingerprints": start["fingerprints"]}
         # Last, so that a folder with this file is a finished run.
         write_sealed(folder / RUN, about | {"config": plain(self.config)})
 

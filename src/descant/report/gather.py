@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from descant.errors import SettingError
+from descant.errors import DamagedError, LeftOutWarning, SettingError
 from descant.experiment import Federation, History, Run, finished
 
 # What may differ between the seeds of one entry.
@@ -103,6 +104,19 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
             raise SettingError(f"{folder} holds no finished run: there is no run.json in it, or below it")
         found |= dict.fromkeys(path.resolve() for path in here)
     return list(found)
+
+
+def load_whole(folders: Sequence[Path]) -> list[Run]:
+    """The runs in some folders, without those that are damaged; these are named."""
+    runs: list[Run] = []
+    for i, folder in enumerate(folders):
+        try:
+            runs.append(Run.load(folder))
+        except DamagedError as error:
+            if not runs and i == len(folders) - 1:
+                raise
+            warnings.warn(LeftOutWarning(f"a run is left out: {error}"), stacklevel=3)
+    return runs
 
 
 def gather(runs: Sequence[Run], first: int = 0) -> list[Experiment]:

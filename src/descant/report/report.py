@@ -17,7 +17,7 @@ from descant.files import write
 from descant.report.clients import fairness_figures, holdings_figure, models_figure
 from descant.report.export import FORMATS, export
 from descant.report.figure import Figure, Palette
-from descant.report.gather import Experiment, find, gather
+from descant.report.gather import Experiment, find, gather, load_whole
 from descant.report.look import styles
 from descant.report.page import render
 from descant.report.training import training_figures
@@ -39,8 +39,8 @@ class Report:
 
     @classmethod
     def of(cls, *folders: str | Path, title: str | None = None, first: int = 0) -> Self:
-        """A report on all finished runs in some folders."""
-        return cls([Run.load(folder) for folder in find(folders)], title, first)
+        """A report on all finished runs in some folders. A damaged one is named (`LeftOutWarning`) and left out."""
+        return cls(load_whole(find(folders)), title, first)
 
     @cached_property
     def figures(self) -> dict[str, list[Figure]]:

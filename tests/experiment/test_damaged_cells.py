@@ -1,0 +1,66 @@
+"""A comparison with a damaged run in it: that one is named and left out, the others are reported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from descant.errors import DamagedError, LeftOutWarning, SettingError
+from descant.experiment.grid import comparison
+from descant.report import Report
+
+GRID: dict[str, Any] = {
+    "data": {"name": "synthetic", "clients": 5, "samples": 20, "dim": 4, "classes": 3},
+    "methods": {"good": {"name": "local", "steps": 1}, "bad": {"name": "local", "steps": 2}},
+    "rounds": 2,
+    "mode": "vmap",
+}
+
+
+def damage(path: Path) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 2] + bytes([raw[len(raw) // 2] ^ 4]) + raw[len(raw) // 2 + 1 :])
+
+
+def test_a_damaged_cell_is_named_and_left_out(tmp_path: Path) -> None:
+    (_, good), (bad, _) = comparison(GRID, tmp_path).run()
+    damage(tmp_path / bad.key / "clients.parquet")
+    with pytest.warns(LeftOutWarning, match=r"'bad' is left out: .*clients\.parquet is damaged"):
+        ((cell, run),) = comparison(GRID, tmp_path).run()
+    assert cell.label == "good" and run.clients.equals(good.clients)
+    with pytest.warns(LeftOutWarning, match=r"clients\.parquet is damaged"):
+        assert [entry.label for entry in Report.of(tmp_path).experiments[0].entries] == ["good"]
+    command = [sys.executable, "-c", "from descant.cli import main; main()"]
+    where = ["-o", str(tmp_path / "page.html")]
+    said = subprocess.run([*command, "report", str(tmp_path), *where], capture_output=True, text=True, check=False)
+    assert said.returncode == 0 and "descant: a run is left out" in said.stderr, said.stderr
+    found = subprocess.run([*command, "verify", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert found.returncode == 2 and f"{bad.key}/clients.parquet is damaged" in found.stderr.replace("\n", "")
+    damage(next(path for path in tmp_path.glob("good*/clients.parquet")))
+    with pytest.warns(LeftOutWarning), pytest.raises(DamagedError):
+        list(comparison(GRID, tmp_path).run())
+
+
+def test_a_finished_cell_whose_data_changed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    for k in range(3):
+        inputs = rng.normal(size=(10, 4)).astype("float32")
+        np.savez(tmp_path / "data" / f"{k}.npz", inputs=inputs, targets=np.arange(10) % 3)
+    grid = GRID | {"data": {"name": "folder", "folder": str(tmp_path / "data")}}
+    list(comparison(grid, tmp_path / "runs").run())
+    assert len(list(comparison(grid, tmp_path / "runs").run())) == 2
+    np.savez(tmp_path / "data" / "0.npz", inputs=inputs + 1, targets=np.arange(10) % 3)
+    from descant.experiment import settings
+
+    settings._load.cache_clear()  # as in a process of its own
+    with pytest.raises(SettingError, match="is finished, and its data are others now"):
+        list(comparison(grid, tmp_path / "runs").run())
+    (tmp_path / "data").rename(tmp_path / "gone")
+    settings._load.cache_clear()
+    assert len(list(comparison(grid, tmp_path / "runs").run())) == 2, "what is finished is what is left"
