@@ -12,6 +12,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Method, Tree, Work
 from descant.methods.candidates import choose, pick
+from descant.methods.optimizers import Down
 from descant.methods.over import OverSolver
 from descant.methods.schedules import ByRound
 
@@ -101,8 +102,8 @@ class Ditto(OverSolver):
                 local.record(f"lam={lam:g}", new["choice"] == c)
         return {name: new[name] for name in own}
 
-    def step(self, v: Tensor, grad: Gradient, w: Tensor, lam: Tensor) -> Tensor:
-        return v - self.rate * (self.slope(v, grad) + lam * (v - w))
+    def step(self, v: Tensor, grad: Gradient, w: Tensor, lam: Tensor) -> Down:
+        return self.down(v, self.slope(v, grad) + lam * (v - w))
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         v = pick(state["v"], state["choice"]) if "choice" in state else state["v"]

@@ -11,6 +11,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, Tree
 from descant.methods.descent import Descent
+from descant.methods.optimizers import Down
 from descant.task import Layout
 
 
@@ -46,8 +47,8 @@ class FedAvg(Descent):
         message = {"delta": x - down["w"]}
         return (message | {"n": local.n.to(torch.int32)} if self.weighted else message), state
 
-    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
-        return x - self.rate * self.slope(x, grad)
+    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Down:
+        return self.down(x, self.slope(x, grad))
 
     def server(self, server: Tree, messages: Messages, aggregate: Aggregate) -> Tree:
         mean = aggregate({"delta": messages["delta"]}, weights=messages.get("n"))
@@ -81,5 +82,5 @@ class FedProx(FedAvg):
         super().__post_init__()
         require(self, "mu", self.mu >= 0, "zero or more")
 
-    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
-        return x - self.rate * (self.slope(x, grad) + self.mu * (x - w))
+    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Down:
+        return self.down(x, self.slope(x, grad) + self.mu * (x - w))
