@@ -34,7 +34,7 @@ class MeanRegularized(Descent):
         return {"v": v}, {"v": v}  # the message, and the client's new state
 
     def step(self, v, grad, w):  # v, w [K, d]: K clients at once
-        return v - self.rate * (self.slope(v, grad) + self.lam * (v - w))
+        return self.down(v, self.slope(v, grad) + self.lam * (v - w))
 
     def server(self, server, messages, aggregate):
         return {"w": aggregate({"v": messages["v"]})["v"]}

@@ -154,6 +154,35 @@ def test_adam_under_a_penalty_is_adam_on_the_penalised_loss(data: dc.FederatedDa
     torch.testing.assert_close(got, mean, rtol=1e-10, atol=1e-10)
 
 
+def test_in_single_precision_adam_is_torchs_own_too() -> None:
+    """A gradient taken from x - x' would have the rounding of x: a hundredth of the way is lost at small rates."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(60, 8, generator=generator)
+    data = dc.FederatedData.from_arrays([{"train": (inputs, (inputs[:, 0] > 0).long())}])
+    torch.manual_seed(0)
+    task = dc.Task(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)))
+    run = dc.simulate(task, data, Local(lr=1e-4, steps=50, batch=None, optimizer=Adam()), rounds=1, mode="vmap")
+    model = task.module(task.start())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    for _ in range(50):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), data.train.client(0)[1]).backward()
+        optimizer.step()
+    ours, theirs = (nn.utils.parameters_to_vector(m.parameters()).detach() for m in (run.personal(0), model))
+    way = float((theirs - task.start()).norm())
+    assert float((ours - theirs).norm()) < 1e-3 * way
+
+
+def test_adam_without_memory_goes_by_signs() -> None:
+    """beta1 = beta2 = 0: every coordinate moves by lr."""
+    x = torch.tensor([[1.0, -2.0, 3.0]])
+    adam = Adam(beta1=0.0, beta2=0.0)
+    move, state = adam.move(-0.1 * x, 0.1, adam.start(x))
+    again, _ = adam.move(0.1 * x, 0.1, state)
+    torch.testing.assert_close(move, -0.1 * x.sign())
+    torch.testing.assert_close(again, 0.1 * x.sign())
+
+
 def test_momentum_is_short_for_the_optimizer(data: dc.FederatedData, linear: dc.Task) -> None:
     runs = [
         dc.simulate(linear, data, PFedMe(steps=4, **how), rounds=2, mode="vmap")

@@ -15,7 +15,7 @@ from torch import Tensor
 from descant.execution import Compile, Execution, Loop
 from descant.execution.batches import Draw
 from descant.execution.programs import NoIdentityError, compiled, identity, name_of, reason, signature
-from descant.methods import Optimizer, Until
+from descant.methods import Down, Optimizer, Until
 from descant.methods.base import Step
 from descant.task import Batch, Objective
 
@@ -64,6 +64,8 @@ def advance(
     if isinstance(new, Until):
         met = active & new.met  # what a finished client computes carries no meaning
         active, new = active & ~met, new.x
+    if isinstance(new, Down):
+        new = new.x
     if statistics.shape[1]:
         statistics = torch.where(active[:, None], grad.after, statistics)
     return Stepped(_keep(active, new, x), statistics, met, tuple(grad.calls))
@@ -78,7 +80,8 @@ def optimized(
     scale, rows = (rows[0], rows[1:]) if scaled else (None, rows)
     new = step(x, grad, *rows)
     stepped = new.x if isinstance(new, Until) else new
-    move, held = optimizer.move(stepped - x, lr, held)
+    proposed = stepped.move if isinstance(stepped, Down) else stepped - x
+    move, held = optimizer.move(proposed, lr, held)
     moved = (x + (move if scale is None else scale * move), *held)
     return Until(moved, new.met) if isinstance(new, Until) else moved
 

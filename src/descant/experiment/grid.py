@@ -97,7 +97,7 @@ class Grid:
 def _place(cell: Cell, out: Path) -> Path:
     """The folder of a cell: `out`, or beside it where that holds a run on data that are others by now.
 
-    As long as no file of the data has another size or time, they are the same; otherwise they are read and compared.
+    As long as no file of the data has another size or time, they are the same; if not, they are read and compared.
     """
     if not finished(out) and not unfinished(out):
         return out

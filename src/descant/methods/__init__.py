@@ -24,7 +24,7 @@ from descant.methods.flame import FLAME
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.lpproj_admm import LpProjADMM
-from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Momentum, Optimizer
+from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Down, Momentum, Optimizer
 from descant.methods.pfedme import PFedMe
 from descant.methods.rsa import RSA
 from descant.methods.schedules import SCHEDULES, ByRound, PowerLaw, Stages
@@ -52,6 +52,7 @@ __all__ = [
     "Context",
     "Descent",
     "Ditto",
+    "Down",
     "FedADMM",
     "FedAvg",
     "FedAvgPlus",

@@ -65,7 +65,7 @@ class Until(NamedTuple):
     met: Tensor
 
 
-Step = Callable[..., Any]  # step(x, grad, *rows) -> x, or Until(x, met); pure, on all K clients
+Step = Callable[..., Any]  # step(x, grad, *rows) -> x, Down(x, ...) or Until(x, met); pure, on all K clients
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from descant.errors import SettingError, require
 from descant.methods.base import Gradient, Method, Work, clip_norm
-from descant.methods.optimizers import PLAIN, SGD, Optimizer
+from descant.methods.optimizers import PLAIN, SGD, Down, Optimizer
 from descant.methods.schedules import ByRound, in_round
 
 
@@ -56,6 +56,10 @@ class Descent(Method):
         if self.steps is None and self.epochs is None:
             work = self.default_work
         return replace(work, batch=self.batch, momentum=self.momentum, optimizer=self.optimizer, lr=self.lr)
+
+    def down(self, x: Tensor, slope: Tensor) -> Down:
+        """A step from x [K, d] down a slope: x - rate slope."""
+        return Down(x - self.rate * slope, slope, self.rate)
 
     @property
     def rate(self) -> float:

@@ -13,6 +13,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Method, ServerView, Tree, Work, whole
 from descant.methods.candidates import choose, pick
+from descant.methods.optimizers import Down
 from descant.methods.over import OverSolver
 from descant.methods.schedules import ByRound
 from descant.trees import without
@@ -107,9 +108,9 @@ class Ditto(OverSolver):
                 local.record(f"lam={lam:g}", new["choice"] == c)
         return {name: new[name] for name in own}
 
-    def step(self, v: Tensor, grad: Gradient, w: Tensor) -> Tensor:
+    def step(self, v: Tensor, grad: Gradient, w: Tensor) -> Down:
         """Line 6. Here `lam` is one number, also where there are several candidates."""
-        return v - self.rate * (self.slope(v, grad) + cast(float, self.lam) * (v - w))
+        return self.down(v, self.slope(v, grad) + cast(float, self.lam) * (v - w))
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         v = pick(state["v"], state["choice"]) if "choice" in state else state["v"]

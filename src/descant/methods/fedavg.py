@@ -14,6 +14,7 @@ from descant.errors import require
 from descant.mail import Sent, difference
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, ServerView, Tree
 from descant.methods.descent import Descent
+from descant.methods.optimizers import Down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,8 @@ class FedAvg(Descent):
         message = {"delta": x - down["w"]}
         return (message | {"n": local.n.to(torch.int32)} if self.weighted else message), state
 
-    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
-        return x - self.rate * self.slope(x, grad)
+    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Down:
+        return self.down(x, self.slope(x, grad))
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         mean = aggregate({"delta": messages["delta"]}, weights=messages.get("n"))
@@ -88,5 +89,5 @@ class FedProx(FedAvg):
         super().__post_init__()
         require(self, "mu", self.mu >= 0, "zero or more")
 
-    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
-        return x - self.rate * (self.slope(x, grad) + self.mu * (x - w))
+    def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Down:
+        return self.down(x, self.slope(x, grad) + self.mu * (x - w))

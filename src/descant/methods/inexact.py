@@ -11,6 +11,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Until
 from descant.methods.descent import Descent
+from descant.methods.optimizers import Down
 
 Slope = Callable[..., Tensor]  # (x [K, d], grad, *rows) -> the gradient of the local problem
 
@@ -37,9 +38,9 @@ class Inexact(Descent):
         work = replace(self.work, steps=self.cap, epochs=None, hold=True)
         return local.run(partial(self._descend_to, slope), x, rule, *rows, work=work, role=role)
 
-    def _descend(self, slope: Slope, x: Tensor, grad: Gradient, *rows: Tensor) -> Tensor:
-        return x - self.rate * slope(x, grad, *rows)
+    def _descend(self, slope: Slope, x: Tensor, grad: Gradient, *rows: Tensor) -> Down:
+        return self.down(x, slope(x, grad, *rows))
 
     def _descend_to(self, slope: Slope, x: Tensor, grad: Gradient, rule: Tensor, *rows: Tensor) -> Until:
         g = slope(x, grad, *rows)
-        return Until(x - self.rate * g, met=g.square().sum(-1) <= rule)
+        return Until(self.down(x, g), met=g.square().sum(-1) <= rule)

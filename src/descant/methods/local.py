@@ -9,6 +9,7 @@ from torch import Tensor
 
 from descant.methods.base import Gradient, LocalView, Tree
 from descant.methods.descent import Descent
+from descant.methods.optimizers import Down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,8 @@ class Local(Descent):
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         return {}, {"v": local.run(self.step, state["v"], work=self.work, role="personal")}
 
-    def step(self, v: Tensor, grad: Gradient) -> Tensor:
-        return v - self.rate * self.slope(v, grad)
+    def step(self, v: Tensor, grad: Gradient) -> Down:
+        return self.down(v, self.slope(v, grad))
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return state["v"]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from math import inf, log
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,19 @@ from torch import Tensor
 from descant.errors import require
 
 State = tuple[Tensor, ...]  # [K, ...] each
+
+
+class Down(NamedTuple):
+    """What a step returns that goes down a slope: x' = x - lr slope, and of what it was made."""
+
+    x: Tensor
+    slope: Tensor
+    lr: float
+
+    @property
+    def move(self) -> Tensor:
+        """x' - x, without the rounding of x."""
+        return -self.lr * self.slope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +85,9 @@ class Adam(Optimizer):
 
     m and v are running means, by `beta1` and `beta2`, of g and its square. It is torch.optim.Adam.
 
-    g is (x - x') / lr, the gradient for every step x' = x - lr g, up to the rounding of x: in single precision
-    about 1e-7 |x| / lr. The step of Fed+ descends kappa f_k(x) + (1 - kappa) / (2 lr) ||x - anchor||^2, and g is
-    the gradient of that.
+    Where a step does not say its slope (`Down`), g is (x - x') / lr, which is the gradient for every x' = x - lr g,
+    up to the rounding of x: in single precision about 1e-7 |x| / lr. The step of Fed+ descends kappa f_k(x) +
+    (1 - kappa) / (2 lr) ||x - anchor||^2, and g is the gradient of that.
     """
 
     name: ClassVar[str] = "adam"
@@ -95,8 +109,13 @@ class Adam(Optimizer):
         g, t = proposed / -lr, t + 1
         m = self.beta1 * m + (1 - self.beta1) * g
         v = self.beta2 * v + (1 - self.beta2) * g.square()
-        size = (v / (1 - self.beta2**t)).sqrt() + self.eps
-        return -lr * (m / (1 - self.beta1**t)) / size, (m, v, t)
+        size = (v / _rest(self.beta2, t)).sqrt() + self.eps
+        return -lr * (m / _rest(self.beta1, t)) / size, (m, v, t)
+
+
+def _rest(beta: float, t: Tensor) -> Tensor:
+    """1 - beta^t, to the last digit in single precision too."""
+    return -torch.expm1(t * (log(beta) if beta else -inf))
 
 
 PLAIN = SGD()
