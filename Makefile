@@ -36,7 +36,8 @@ test test-all: export OMP_NUM_THREADS = 1
 bench: $(STAMP)  ## how fast it trains, beside a plain PyTorch loop and Apple's pfl (about a quarter of an hour)
 	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)") $(BIN)/python benchmarks/speed.py $(BENCH_ARGS)
 
-docs: $(STAMP)  ## the documentation, into site/ (open site/index.html)
+docs: $(STAMP)  ## the documentation, into site/ (open site/index.html); writes the reference parts of docs/ anew
+	$(BIN)/python docs/pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: $(STAMP)  ## lint, formatting and types

@@ -1,14 +1,11 @@
-"""What MkDocs calls: `<!-- generated: NAME -->` in a page becomes what `from_code.py` says of the code as it is."""
+"""What MkDocs calls: the parts of a page that come from the code are written anew when the site is built."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from from_code import PAGES
-
-_MARK = re.compile(r"^<!-- generated: (.+) -->$", flags=re.MULTILINE)
+from pages import for_the_site
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    return _MARK.sub(lambda found: PAGES[found[1]](), markdown)
+    return for_the_site(markdown)

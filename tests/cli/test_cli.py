@@ -135,13 +135,3 @@ def test_the_papers_tables_are_valid_comparisons(file: Path) -> None:
     grid = comparison(read_settings(file))
     assert len(grid.cells) == 3 * len(yaml.safe_load(file.read_text())["methods"])
     assert all(cell.settings.data["seed"] == "run" for cell in grid.cells)
-
-
-@pytest.mark.slow
-def test_the_demo_runs(tmp_path: Path) -> None:
-    done = descant("demo", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "digits" in done.stdout and "synthetic(0, 0)" in done.stdout and "lp-proj-1" in done.stdout
-    assert str(tmp_path / "runs" / "demo" / "report.html") in done.stdout
-    page = (tmp_path / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
-    assert "Not at equal compute" not in page

@@ -86,3 +86,19 @@ def test_the_settings_are_told_as_they_are_declared(load: Callable[[str], Module
         and "| `chunk` | `null` | a whole number, 1 or more, or nothing |" in how
     )
     assert result.index("`data`") < result.index("`rounds`") and "`out`" not in result + how
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_reads_in_the_repository_as_it_stands(load: Callable[[str], ModuleType], page: Path) -> None:
+    """No empty placeholder, and nothing behind the code; `python docs/pages.py` writes them."""
+    text = page.read_text()
+    assert "--8<--" not in text and "-->\n<!-- end -->" not in text
+    assert "\n:   " not in text, "a definition list, which a repository does not set"
+    assert load("pages").as_it_stands(text) == text
+
+
+def test_a_page_in_the_repository_has_no_markup_of_the_site(load: Callable[[str], ModuleType]) -> None:
+    plain = load("pages").plain
+    folded = '??? note "The code"\n\n    ```python\n    x = 1\n    ```\n\n'
+    text = f"## fed+ {{: #fedplus }}\n\nText.\n\n{folded}## next {{: #next }}"
+    assert plain(text) == '<a id="fedplus"></a>\n\n## fed+\n\nText.\n\n<a id="next"></a>\n\n## next'

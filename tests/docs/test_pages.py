@@ -23,7 +23,6 @@ from descant.methods import Method
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-INCLUDED = re.compile(r'^--8<-- "(.*)"\n$')
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -113,8 +112,7 @@ def _interrupt(task: dc.Task, data: dc.FederatedData) -> None:
 def test_the_settings_of_a_page_are_valid(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "examples")
     for block in blocks(page, "yaml"):
-        included = INCLUDED.match(block)
-        values = yaml.safe_load((ROOT / included[1]).read_text() if included else block)
+        values = yaml.safe_load(block)
         if "methods" in values:
             assert comparison(values).cells
         else:

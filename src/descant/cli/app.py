@@ -263,7 +263,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--out", "-o", help="where the runs are left")] = Path("runs/demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Compare the methods on digits and on synthetic(0, 0), at equal gradients per client, and write a report."""
+    """Turn one dial on handwritten digits: train alone, personalize or share one model? Writes a report."""
     from descant.cli.demo import run_demo
 
     run_demo(folder, out, quiet)

@@ -28,7 +28,6 @@ from descant.report.tables import (
     summary_rows,
     worst_served,
 )
-from descant.report.verdict import verdict
 from descant.version import __version__
 
 
@@ -38,10 +37,14 @@ def render(
     figures: Mapping[str, Sequence[Figure]],
     styles: Mapping[str, Style],
     first: int = 0,
+    verdicts: Mapping[str, str] | None = None,
+    closing: Sequence[str] = (),
 ) -> str:
-    """The page of some experiments; `figures` by the experiment's key."""
+    """The page of some experiments; `figures` and `verdicts` by the experiment's key; `closing` are commands."""
     specs: dict[str, Any] = {}
     sections = [_section(e, figures[e.key], styles, specs, first) for e in experiments]
+    for experiment, section in zip(experiments, sections, strict=True):
+        section["verdict"] = (verdicts or {}).get(experiment.key)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(_resource("page.html")).render(
         title=title,
@@ -49,6 +52,7 @@ def render(
         version=__version__,
         date=date.today().isoformat(),
         sections=sections,
+        closing=closing,
         rules=RULES,
         light=LIGHT,
         dark=DARK,
@@ -76,7 +80,6 @@ def _section(
         "title": experiment.title,
         "facts": _facts(config),
         "notices": notices(experiment, found),
-        "verdict": verdict(experiment),
         "overviews": {
             rule: (overview(experiment, found, rule), overview(experiment, found, rule, True)) for rule in shown
         },

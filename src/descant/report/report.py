@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -21,16 +22,31 @@ from descant.report.gather import Experiment, find, gather, load_whole
 from descant.report.look import styles
 from descant.report.page import render
 from descant.report.training import training_figures
+from descant.report.verdict import verdict
 
 
 class Report:
     """Runs side by side: those on the same data and model together, the runs of a label as its seeds.
 
-    In a notebook it shows its page. Rounds are chosen from `first` on.
+    In a notebook it shows its page. Rounds are chosen from `first` on. `titles` name the experiments in their
+    order, `verdict` writes the sentence at the top of each, and `closing` are commands that the page ends with.
     """
 
-    def __init__(self, runs: Sequence[Run], title: str | None = None, first: int = 0) -> None:
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        title: str | None = None,
+        first: int = 0,
+        *,
+        titles: Sequence[str] = (),
+        verdict: Callable[[Experiment], str] = verdict,
+        closing: Sequence[str] = (),
+    ) -> None:
         self.experiments: list[Experiment] = gather(runs, first)
+        if titles:
+            named = zip(self.experiments, titles, strict=True)
+            self.experiments = [replace(experiment, title=name) for experiment, name in named]
+        self.verdict, self.closing = verdict, tuple(closing)
         entries = [entry for experiment in self.experiments for entry in experiment.entries]
         check_first([(entry.label, run) for entry in entries for run in entry.runs], first)
         self.title = title or "descant: " + ", ".join(experiment.title for experiment in self.experiments)
@@ -67,7 +83,10 @@ class Report:
 
     def html(self) -> str:
         """The page: one file that opens from disk and needs no network."""
-        return render(self.title, self.experiments, self.figures, self.palette.styles, self.first)
+        verdicts = {experiment.key: self.verdict(experiment) for experiment in self.experiments}
+        return render(
+            self.title, self.experiments, self.figures, self.palette.styles, self.first, verdicts, self.closing
+        )
 
     def save(self, path: str | Path, format: str = "html") -> list[Path]:
         """Write the page to a file, or figures (png, svg) or tables (csv, md, latex) into a folder."""

@@ -37,7 +37,7 @@ class Paired:
         if self.seeds < 2:
             return "with one seed, which cannot say whether this is chance"
         return (
-            f"95 % interval {_gap(self.low)} to {_gap(self.high)}, paired over {self.seeds} seeds, "
+            f"95 % interval {gap_text(self.low)} to {gap_text(self.high)}, paired over {self.seeds} seeds, "
             f"ahead in {self.wins} of {self.seeds}"
         )
 
@@ -86,7 +86,7 @@ def verdict(experiment: Experiment) -> str:
     if gap is None:
         return f"{said}; no seed is common to it and {second.label}, so that the two cannot be paired."
     side = "above" if better else "below"
-    said += f": {_gap(abs(gap.mean))} {side} {second.label} ({gap.support})."
+    said += f": {gap_text(abs(gap.mean))} {side} {second.label} ({gap.support})."
     if gap.seeds < 2:
         return said
     level_with = [
@@ -99,7 +99,7 @@ def verdict(experiment: Experiment) -> str:
     return f"{said} The seeds support it against every other method."
 
 
-def _gap(value: float) -> str:
+def gap_text(value: float) -> str:
     """A difference with one digit more than the figures of the tables have."""
     return short(value) if abs(value) >= 100 else f"{value:.4f}"
 

@@ -1,0 +1,97 @@
+"""The demo: one dial, three answers, each with how sure it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from descant.cli import demo
+from descant.experiment import Run
+from descant.report import Report
+from descant.report.advice import advice
+from descant.report.gather import Experiment, gather
+
+
+def shown(folder: Path) -> str:
+    console = Console(width=140, record=True, file=StringIO())
+    demo.run_demo(folder, console, quiet=True)
+    return console.export_text()
+
+
+def test_every_method_has_as_many_trials_and_as_many_gradients() -> None:
+    trials = demo._trials()
+    assert set(trials) == {"Local", "Ditto", "FedAvg"}
+    assert len({len(specs) for specs in trials.values()}) == 1
+    for specs in trials.values():
+        for spec in specs:
+            assert spec["steps"] + spec.get("solver", {}).get("steps", 0) == demo._STEPS
+
+
+def test_a_short_demo_prints_a_sentence_a_panel_and_writes_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_ROUNDS": 1, "_TRIED": 1, "_SEEDS": 2, "PANELS": demo.PANELS[:2]}.items():
+        monkeypatch.setattr(demo, name, value)
+    text = shown(tmp_path)
+    assert len(re.findall(r"^Here: (train alone|personalize|share one model)\.", text, flags=re.MULTILINE)) == 2
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("Here: ") == 2 and all(panel.title in page for panel in demo.PANELS)
+    assert page.index("What to try next") > page.index("Settings</summary>")
+    assert "trial 1" not in page, "what was tried is not what is reported"
+    assert "Not at equal compute" not in page and "Not the same seeds" not in page
+
+
+@pytest.mark.slow
+def test_the_dial_turns_from_training_alone_to_one_model(tmp_path: Path) -> None:
+    text = shown(tmp_path)
+    answers = re.findall(r"^Here: (.*?)\.", text, flags=re.MULTILINE)
+    assert answers == ["train alone", "personalize", "share one model"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Three methods with three seeds."""
+    panel = replace(demo.PANELS[0], data={"clients": 4, "labels": 5})
+    methods = {name: specs[0] for name, specs in demo._trials().items()}
+    grid = demo._grid(panel, methods, range(3), tmp_path_factory.mktemp("grid"))
+    return [run for _, run in grid.run()]
+
+
+def with_figures(runs: list[Run], figures: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    [experiment] = gather(runs)
+    values = {id(run): figures[entry.label][i] for entry in experiment.entries for i, run in enumerate(entry.runs)}
+    name = f"personal.test_accuracy.mean@{experiment.rule}"
+    monkeypatch.setattr(Run, "summary", lambda self, first=0: {name: values[id(self)]})
+    return experiment
+
+
+@pytest.mark.parametrize(
+    ("figures", "wanted"),
+    [
+        ({"Local": [0.9, 0.8, 0.7], "Ditto": [0.91, 0.78, 0.72], "FedAvg": [0.5, 0.4, 0.3]}, "train alone"),
+        ({"Local": [0.8, 0.7, 0.6], "Ditto": [0.9, 0.8, 0.71], "FedAvg": [0.5, 0.4, 0.3]}, "personalize"),
+        ({"Local": [0.5, 0.4, 0.3], "Ditto": [0.9, 0.78, 0.72], "FedAvg": [0.89, 0.8, 0.7]}, "share one model"),
+    ],
+)
+def test_what_is_simpler_is_advised_where_nothing_speaks_against_it(
+    runs: list[Run], figures: dict[str, list[float]], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = advice(with_figures(runs, figures, monkeypatch))
+    assert said.startswith(f"Here: {wanted}.") and "paired over 3 seeds" in said
+    assert ("which these seeds do not tell" in said or "is not told apart" in said) == (wanted != "personalize")
+
+
+def test_two_that_are_level_are_called_so(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    same = {"Local": [0.9, 0.8, 0.7], "Ditto": [0.9, 0.8, 0.7], "FedAvg": [0.5, 0.4, 0.3]}
+    assert "level with Ditto" in advice(with_figures(runs, same, monkeypatch))
+
+
+def test_a_report_can_be_given_titles_and_a_closing(runs: list[Run]) -> None:
+    report = Report(runs, titles=["Mine"], closing=["descant list"])
+    assert [experiment.title for experiment in report.experiments] == ["Mine"]
+    assert "What to try next" in report.html()
