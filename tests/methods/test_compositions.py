@@ -152,6 +152,6 @@ def test_the_penalty_of_ditto_pulls_towards_the_shared_model(data: FederatedData
     work: dict[str, Any] = {"steps": 3, "batch": None, "clip": 1e-13}
     ditto = Ditto(lr=0.1, lam=lam, solver=FedAvg(lr=0.1, **work), **work)
     run = simulation(mlp, data, ditto, rounds=1, cohort=None, own_start=True)
-    starts = torch.stack([run._first_state(torch.tensor([k]))["v"][0] for k in range(len(data))])
+    starts = torch.stack([run.clients._first_state(torch.tensor([k]))["v"][0] for k in range(len(data))])
     expected = mlp.start() + (1 - 0.1 * lam) ** 3 * (starts - mlp.start())
     same(personal(run), expected)

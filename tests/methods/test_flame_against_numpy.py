@@ -30,7 +30,6 @@ class Oracle:
     clients: list[tuple[Vector, NDArray[np.int64]]]
     start: Vector
     heard: list[list[int]]
-    trained: list[list[int]]
     capped: list[int] = field(default_factory=list)  # local problems that met the cap, by round
 
     def gradient(self, i: int, theta: Vector) -> Vector:
@@ -81,10 +80,10 @@ class Oracle:
         m = len(self.clients)
         theta, w_i, pi, u = [self.start] * m, [w0] * m, [0 * w0] * m, [w0] * m
         eps_i, w, told = [eps] * m, w0, dict[int, int]()
-        for heard, trained in zip(self.heard, self.trained, strict=True):
+        for heard in self.heard:
             alpha, new_u = self.alphas(weighted, told), dict[int, Vector]()
             self.capped.append(0)
-            for i in trained:
+            for i in heard:
                 if eps is not None:
                     eps_i[i] = upsilon * eps_i[i]  # (18)
                 anchor = w_i[i] if pull == "local" else w
@@ -118,10 +117,10 @@ class Oracle:
         m, w = len(self.clients), self.start
         theta, pi, u = [w] * m, [0 * w] * m, [w] * m
         eps_i, told = [eps] * m, dict[int, int]()
-        for heard, trained in zip(self.heard, self.trained, strict=True):
+        for heard in self.heard:
             alpha, new_u = self.alphas(weighted, told), dict[int, Vector]()
             self.capped.append(0)
-            for i in trained:
+            for i in heard:
                 if eps is not None:
                     eps_i[i] = upsilon * eps_i[i]
 
@@ -214,8 +213,8 @@ def test_the_inexact_rule_or_the_cap(
         check(done, told.flame(told.start, np.eye(len(told.start)), steps=6, **settings))
     else:
         check(done, told.fedadmm(steps=6, **settings))
-    assert 0 < sum(told.capped) < sum(map(len, told.trained))  # some met the rule, some the cap
+    assert 0 < sum(told.capped) < sum(map(len, told.heard))  # some met the rule, some the cap
     assert [row["capped"] for row in done.history.rounds] == told.capped
-    took_part = np.bincount(np.concatenate(told.trained), minlength=len(data))
+    took_part = np.bincount(np.concatenate(told.heard), minlength=len(data))
     assert done._simulation is not None
     assert np.allclose(done._simulation.store.leaves["eps"], 4e-4 * 0.4**took_part, rtol=1e-12, atol=0)

@@ -133,8 +133,9 @@ class History:
                 if round is None:
                     continue
                 figures[f"{model}.round@{rule}"] = round
-                figures[f"{model}.collapsed_clients@{rule}"] = self._collapsed_clients(model, round)
                 gone = rule == "last" and self.collapse is not None
+                lost = float("nan") if gone else self._collapsed_clients(model, round)
+                figures[f"{model}.collapsed_clients@{rule}"] = lost
                 for column in self.evaluated[model][round]:
                     for whose in whoses:
                         of = "" if whose == "benign" else f"{whose}."
