@@ -226,4 +226,4 @@ def test_a_setting_that_makes_no_sense_is_refused(
 
 def test_the_defaults_are_the_papers() -> None:
     flame = FLAME()
-    assert (flame.lam, flame.rho, flame.lr, flame.work) == (1.0, 0.1, 0.01, Work(epochs=1, batch=100))
+    assert (flame.lam, flame.rho, flame.lr, flame.work) == (1.0, 0.1, 0.01, Work(epochs=1, batch=100, lr=0.01))
