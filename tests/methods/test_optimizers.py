@@ -12,9 +12,10 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import descant as dc
-from descant.catalog import build, describe, entries
+from descant.catalog import build, describe
 from descant.engine import RoundRecord
 from descant.errors import SettingError
+from descant.listing import entries
 from descant.methods import (
     FLAME,
     METHODS,
