@@ -79,7 +79,7 @@ def test_in_a_run_benign_clients_train_as_ever(labelled: FederatedData, linear: 
     one, other = (run._simulation.store.leaves["v"] for run in (plain, attacked))
     assert [torch.equal(one[k], other[k]) for k in everyone.tolist()] == [False, True, True, True, False]
     averaged = simulate(linear, labelled, FedAvg(steps=3), attacks=[RandomLabels()], malicious=2, **how)
-    assert len(averaged.config["malicious"]) == 2
+    assert averaged._simulation is not None and len(averaged._simulation.plan.malicious) == 2
 
 
 def test_it_needs_attackers_to_be_said_how(labelled: FederatedData) -> None:

@@ -126,5 +126,14 @@ def test_an_attackers_overflow_is_nobodys_collapse(linear: Task) -> None:
     assert run(linear, data, method, attacks=[SignFlip()], malicious=[1]).collapse is not None
 
 
+def test_a_cohort_of_attackers_that_overflow_is_a_round_without_mail(linear: Task) -> None:
+    huge = {"train": (torch.full((3, 4), 1e200, dtype=torch.float64), torch.tensor([0, 1, 2]))}
+    data, method = FederatedData.from_arrays([huge] * 3, classes=3), FedAvg(lr=0.1, steps=3)
+    done = run(linear, data, method, cohort=1, attacks=[SignFlip()], malicious=[0, 1, 2])
+    assert done.collapse is None and torch.equal(server(done)["w"], linear.start())
+    assert all((row["received"], row["refused"]) == (0, 1) for row in done.history.rounds)
+    assert run(linear, data, method, cohort=1).collapse is not None
+
+
 def test_it_is_known_by_its_name() -> None:
     assert ATTACKS["sign-flip"] is SignFlip

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from toys.codecs import DGC, LBGM
+from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
 from toys.noise import PrivateFedAvg
 from toys.scaffold import Scaffold
@@ -89,6 +90,9 @@ def by_mail(
         for k in mail.clients.tolist():
             homes[k].clients.arrived(torch.tensor([k]))
         server.step(ctx, mail)
+        if reply := method.reply(server.view(ctx)):
+            for k in mail.clients.tolist():
+                homes[k].clients.hear(ctx, homes[k].who, heard(*downwards(ctx, reply, k), ctx))
     return server, homes
 
 
@@ -127,6 +131,7 @@ def test_a_client_alone_trains_as_it_does_among_all(
 
 TOYS: list[tuple[Method, Codec]] = [
     (Scaffold(**SHORT), TopK(share=0.3)),
+    (L2SGD(p=0.5, batch=4), Native()),
     (Subspace(**SHORT, dim=4), Native()),
     (Ditto(solver=Subspace(**SHORT, dim=4), **SHORT), Native()),
     (PrivateFedAvg(**SHORT), DGC(share=0.3)),

@@ -31,9 +31,10 @@ class DGC(TopK):
     def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
         momentum = self.beta * memory["momentum"].view_as(update) + update
         wanted = memory["residual"].view_as(update) + momentum
-        payloads = TopK(share=self.share, feedback=False).pack(ctx, {}, name, wanted)[1]
-        sent = wanted.abs().topk(self.entries(wanted.shape[1]), dim=1).indices
-        kept = {"momentum": momentum.scatter(1, sent, 0.0), "residual": wanted.scatter(1, sent, 0.0)}
+        plain = TopK(share=self.share, feedback=False)
+        payloads = plain.pack(ctx, {}, name, wanted)[1]
+        sent = plain.unpack(ctx, {}, name, payloads, wanted)[1] != 0
+        kept = {"momentum": momentum.masked_fill(sent, 0.0), "residual": wanted.masked_fill(sent, 0.0)}
         return {n: leaf.view(memory[n].shape) for n, leaf in kept.items()}, payloads
 
 

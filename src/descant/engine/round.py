@@ -32,9 +32,9 @@ class Round:
         silent = self.method.silent(self.server.view(ctx))
         down = {} if silent in (True, "down") else through(self.plan.downlink, ctx, self.server.broadcast(ctx))
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"))
-        mail = self.attack(ctx, self.clients.refer(mail, down))
-        mail, lost, refused = self.uplink(ctx, mail, down)
-        if refused and not lost and not mail:
+        sent = self.attack(ctx, self.clients.refer(mail, down))
+        mail, lost, refused = self.uplink(ctx, sent, down)
+        if refused and not lost and not mail and not bool(torch.isin(sent.clients, self.malicious).all()):
             raise CollapseError(f"none of the {refused} messages was finite")
         self.ledger.report(self.server.step(ctx, mail))
         self.reply(ctx, mail.clients)
