@@ -22,12 +22,14 @@ def holdings_table(shown: FederatedData) -> Table:
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)  # [N, classes]
     full = float(shares.max())
     table = Table(title=f"{shown.name}: who holds what", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("client", no_wrap=True)
+    table.add_column("client", overflow="fold")  # a name may break, a number may not
     for part in sizes:
-        table.add_column(part, justify="right")
-    table.add_column("examples", no_wrap=True)
+        table.add_column(part, justify="right", no_wrap=True, min_width=len(f"{int(sizes[part].max()):,}"))
+    table.add_column("examples", overflow="crop")  # bars give way first
     if labelled:
-        table.add_column(f"training labels 0 to {counts.shape[1] - 1} (highest: {full:.0%})", no_wrap=True)
+        table.add_column(
+            f"training labels 0 to {counts.shape[1] - 1} (highest: {full:.0%})", min_width=counts.shape[1]
+        )
     largest = int(whole.max())
     for k in _some(len(shown)):
         row = [escape(shown.clients[k]), *(f"{int(part[k]):,}" for part in sizes.values())]
