@@ -98,7 +98,7 @@ def test_many_clients_are_thinned_and_a_regression_has_no_labels() -> None:
 def test_a_narrow_terminal_keeps_the_numbers_of_who_holds_what() -> None:
     data = synthetic(clients=3, samples=5000, seed=1)
     console = Console(width=44, record=True, file=StringIO())
-    console.print(holdings_table(data))
+    console.print(holdings_table(data, console.width))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 44
     for part in ("train", "valid", "test"):
