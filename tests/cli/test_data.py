@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import descant as dc
@@ -91,3 +93,13 @@ def test_many_clients_are_thinned_and_a_regression_has_no_labels() -> None:
     regression = dc.FederatedData.from_arrays([(np.ones((9, 2), "f4"), np.ones((9, 1), "f4"))])
     assert not any("labels" in str(column.header) for column in holdings_table(regression).columns)
     assert next(iter(table.columns[0].cells)) == "0" and list(table.columns[0].cells)[-1] == "119"
+
+
+def test_a_narrow_terminal_keeps_the_numbers_of_who_holds_what() -> None:
+    data = synthetic(clients=3, samples=5000, seed=1)
+    console = Console(width=44, record=True, file=StringIO())
+    console.print(holdings_table(data, console.width))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 44
+    for part in ("train", "valid", "test"):
+        assert all(f"{int(size):,}" in text for size in data.part(part).sizes)

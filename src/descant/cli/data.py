@@ -75,7 +75,7 @@ def show(
     if format is Shown.TEXT:
         from descant.cli.holdings import holdings_table
 
-        out.print(holdings_table(shown))
+        out.print(holdings_table(shown, out.width))
         return
     from descant.experiment import Federation
     from descant.report.clients import holdings_figure

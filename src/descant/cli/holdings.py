@@ -13,8 +13,8 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _WIDTH, _MOST = 24, 40  # of the largest client's bar, and clients that are printed
 
 
-def holdings_table(shown: FederatedData) -> Table:
-    """A row a client: how much it holds of each part, and of each label."""
+def holdings_table(shown: FederatedData, width: int = 140) -> Table:
+    """A row a client: how much it holds of each part, and of each label; bars where the width has room for them."""
     sizes = {part: shown.part(part).sizes for part in ("train", "valid", "test")}
     whole = torch.stack(list(sizes.values())).sum(0)  # [N]
     labelled = shown.classes is not None
@@ -22,16 +22,21 @@ def holdings_table(shown: FederatedData) -> Table:
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)  # [N, classes]
     full = float(shares.max())
     table = Table(title=f"{shown.name}: who holds what", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("client", no_wrap=True)
+    table.add_column("client", overflow="fold")  # a name may break, a number may not
     for part in sizes:
-        table.add_column(part, justify="right")
-    table.add_column("examples", no_wrap=True)
+        table.add_column(part, justify="right", no_wrap=True, min_width=len(f"{int(sizes[part].max()):,}"))
+    bars = width >= 2 * _WIDTH + 30 + counts.shape[1]
+    if bars:
+        table.add_column("examples", no_wrap=True)
     if labelled:
-        table.add_column(f"training labels 0 to {counts.shape[1] - 1} (highest: {full:.0%})", no_wrap=True)
+        table.add_column(
+            f"training labels 0 to {counts.shape[1] - 1} (highest: {full:.0%})", min_width=counts.shape[1]
+        )
     largest = int(whole.max())
     for k in _some(len(shown)):
         row = [escape(shown.clients[k]), *(f"{int(part[k]):,}" for part in sizes.values())]
-        row.append("█" * max(1, round(_WIDTH * int(whole[k]) / largest)))
+        if bars:
+            row.append("█" * max(1, round(_WIDTH * int(whole[k]) / largest)))
         if labelled:
             row.append(spark(shares[k].tolist(), full))
         table.add_row(*row)

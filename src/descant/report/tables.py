@@ -87,7 +87,7 @@ def overview(experiment: Experiment, found: list[Row], rule: str, full: bool = F
         "run and all clients, gradients are minibatch gradients a client."
     )
     if others:
-        caption += f" The {' and the '.join(others)} is judged in the same round."
+        caption += f" Figures of the {' and the '.join(others)} are of the same round."
     if rule == "best_on_test":
         caption += " This choice looks at the test data: it is here because papers print it."
     return Table(caption, ("method", *kept, *others, "round", *spent), tuple(lines))
