@@ -81,7 +81,7 @@ def simulate(
         device: where to compute, such as "cpu" or "cuda".
         threads: how many threads to compute with. By default as many as there are cores, or OMP_NUM_THREADS; on a
             busy machine, 1 is many times faster than more.
-        store: where the clients' state lies: in memory, or on "disk", memory-mapped in `out`, for more clients than
+        store: where the clients' state lies: in memory, or on "disk", as files in `out`, for more clients than
             memory holds.
         commit: after how many rounds to commit to `out`, so that the run can be resumed from there. By default when
             10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every round.
