@@ -46,10 +46,11 @@ class Leaves:
             for name, (shape, dtype) in spec.items()
         }
         self._sizes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in spec.items()}
-        if (folder / ABOUT).exists():
-            self._reopen()
-        else:
+        self._empty = not (folder / ABOUT).exists()  # and made by us, just now
+        if self._empty:
             self._create()
+        else:
+            self._reopen()
         self._sums = {name: self._read_sums(i) for i, name in enumerate(spec)}
         self._roots = {name: _xor(sums) for name, sums in self._sums.items()}
 
@@ -110,7 +111,8 @@ class Leaves:
                     self._files[name],
                     f"holds rows of another moment than the run's last commit (or {SUMS} beside it is damaged)",
                 )
-            self._check(name)
+            if not self._empty:
+                self._check(name)
 
     def _check(self, name: str) -> None:
         """Every row is what its checksum says, and zeros where it was never written."""
