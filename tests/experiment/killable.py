@@ -1,4 +1,4 @@
-"""A small federation that is killed again and again (see test_kill.py): python killable.py FOLDER STORE KILLS SEED
+"""A small federation that is killed again and again: python killable.py FOLDER STORE KILLS SEED MODE (test_kill.py)
 
 A child is forked for every attempt, so that torch is imported once. It kills itself at a chosen call of the file
 system, or is killed after a random time; the next attempt resumes what it left.
@@ -33,7 +33,7 @@ class Moment(NamedTuple):
     after: bool = False
 
 
-def run(folder: Path, store: str) -> None:
+def run(folder: Path, store: str, mode: str) -> None:
     """Begin the run in a folder, or go on with it."""
     generator = torch.Generator().manual_seed(1)
     clients = []
@@ -48,17 +48,17 @@ def run(folder: Path, store: str) -> None:
     elif not finished(folder):
         ditto = dc.methods.Ditto(lam=0.5, steps=3, batch=4, solver=dc.methods.FedAvg(steps=2, batch=4))
         keep: dict[str, Any] = {"store": "disk"} if store == "disk" else {"store": "memory", "commit": 3}
-        how = {"cohort": 5, "seed": 3, "stragglers": 0.3, "evaluate": 2, "mode": "vmap"}
+        how = {"cohort": 5, "seed": 3, "stragglers": 0.3, "evaluate": 2, "mode": mode}
         dc.simulate(task, data, ditto, rounds=14, out=folder, **how, **keep)
 
 
-def attempt(folder: Path, store: str, moment: Moment) -> bool:
+def attempt(folder: Path, store: str, mode: str, moment: Moment) -> bool:
     """One attempt in a process of its own; whether it was killed."""
     child = os.fork()
     if child == 0:
         if moment.owner is not None:
             _arm(moment)
-        run(folder, store)
+        run(folder, store, mode)
         os._exit(0)
     if moment.seconds is not None:
         time.sleep(moment.seconds)
@@ -100,9 +100,12 @@ def moments(seed: int, takes: float, store: str) -> Iterator[Moment]:
 
 def main() -> None:
     folder, store, kills, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    mode = sys.argv[5]
     torch.set_num_threads(1)  # no threads that a fork would lose
     began = time.perf_counter()
-    attempt(folder / "unbroken", store, Moment())
+    attempt(folder / "unbroken", store, mode, Moment())
+    if mode == "auto":  # which measures: the others do what it found for the unbroken run
+        mode = dc.load(folder / "unbroken").config["execution"]["mode"]
     when = moments(seed, time.perf_counter() - began, store)
     killed, runs, longest = 0, 0, 0
     while killed < kills:
@@ -110,7 +113,7 @@ def main() -> None:
         runs += 1
         while not finished(here):
             moment = next(when) if killed < kills else Moment()
-            if attempt(here, store, moment):
+            if attempt(here, store, mode, moment):
                 killed, times = killed + 1, times + 1
         longest = max(longest, times)
     print(json.dumps({"killed": killed, "runs": runs, "most_kills_of_a_run": longest}))

@@ -54,7 +54,8 @@ def attack(folder: Path, there: Path, times: int, seed: int, read: Outcome) -> t
         try:
             end = "right" if read(there) == expected else "WRONG"
         except (DamagedError, SettingError, FileNotFoundError) as error:
-            end = "named" if file.name in str(error) or str(there / file.parent) in str(error) else "UNNAMED"
+            named = file.name in str(error) or str(error).startswith(f"{there / file.parent} ")
+            end = "named" if named else "UNNAMED"
             end += f": {error}" if end == "UNNAMED" else ""
         except Exception as error:
             end = f"TRACEBACK: {type(error).__name__}: {error}"

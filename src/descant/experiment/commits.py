@@ -48,8 +48,7 @@ class Commits:
                 raise self._missing(about["base"])
             simulation.restore(snapshot)
             self._round, changed = snapshot.round, _changed(snapshot)
-        for name, leaves in stores.items():
-            leaves.check(changed.get(name, torch.empty(0, dtype=torch.int64)), about["others"].get(name, {}))
+        self._check(stores, changed, about)
         records = self._records(about)
         self._forget(needed)
         return records
@@ -82,6 +81,16 @@ class Commits:
         if not newer and flushed and first not in self._files:
             raise self._missing(flushed)
         return newer or self._files[-1:]
+
+    def _check(self, stores: dict[str, Leaves], changed: dict[str, Tensor], about: dict[str, Any]) -> None:
+        """Refuse rows on disk that are not those of the last commit."""
+        try:
+            for name, leaves in stores.items():
+                leaves.check(changed.get(name, torch.empty(0, dtype=torch.int64)), about["others"].get(name, {}))
+        except DamagedError as error:
+            if self._segment(about["segments"]).exists():  # a commit follows every segment, and rows that
+                raise damaged(self._commit(self._round + 1), f"seems to be missing ({error})") from None
+            raise
 
     def _records(self, about: dict[str, Any]) -> list[Record]:
         """What the counted segments hold; those beyond were written for a commit that never came to be."""

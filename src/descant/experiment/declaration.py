@@ -189,8 +189,8 @@ class Settings:
         None,
     )
     store: Store = setting(
-        "where the clients' state lies: in memory, or on \"disk\", memory-mapped in the run's folder, for more "
-        "clients than memory holds.",
+        "where the clients' state lies: in memory, or on \"disk\", as files in the run's folder, for more clients "
+        "than memory holds.",
         "how",
         OneOf(get_args(Store)),
         "memory",

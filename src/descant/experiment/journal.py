@@ -129,7 +129,7 @@ class Journal:
 
     @property
     def clients(self) -> Path:
-        """The folder of a memory-mapped run's clients."""
+        """The folder of a run on disk's clients."""
         return self.folder / CLIENTS
 
     @property
@@ -180,7 +180,7 @@ class Journal:
     def add(self, record: Record, simulation: Simulation) -> None:
         """Keep a record, and commit where it is time to.
 
-        A memory-mapped run commits every round. Otherwise it is every so many rounds as was asked for, or by
+        A run on disk commits every round. Otherwise it is every so many rounds as was asked for, or by
         default when 10 seconds have passed since the last commit, and 20 times as long as that one took.
         """
         self._records.append(record)

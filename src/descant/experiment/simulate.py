@@ -93,13 +93,13 @@ def simulate(
         secret: what the parties draw in private (noise, masks) follows from it; by default it is drawn from the
             system, and follows from nothing that others know.
         mode: "vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the
-            other; "auto" measures, chooses, and remembers it for the same run. Modes agree up to rounding.
+            other; "auto" measures, and chooses. Modes agree up to rounding.
         chunk: how many clients are processed at once; by default what fits memory and cache. Results do not depend
             on it.
         device: where to compute, such as "cpu" or "cuda".
         threads: how many threads to compute with. By default as many as there are cores, or OMP_NUM_THREADS; on a
             busy machine, 1 is many times faster than more.
-        store: where the clients' state lies: in memory, or on "disk", memory-mapped in the run's folder, for more
+        store: where the clients' state lies: in memory, or on "disk", as files in the run's folder, for more
             clients than memory holds.
         commit: after how many rounds to commit to the run's folder, so that the run can be resumed from there. By
             default when 10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every

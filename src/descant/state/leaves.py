@@ -27,7 +27,6 @@ Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape of one cli
 ABOUT, SUMS = "leaves.json", "sums.bin"
 FORMAT = 2
 _BLOCK = 2**24  # bytes that are checked in one go
-_SMALL = 64  # bytes of a row that is checked to be zeros where it was never written
 
 
 class Leaves:
@@ -47,10 +46,11 @@ class Leaves:
             for name, (shape, dtype) in spec.items()
         }
         self._sizes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in spec.items()}
-        if (folder / ABOUT).exists():
-            self._reopen()
-        else:
+        self._empty = not (folder / ABOUT).exists()  # and made by us, just now
+        if self._empty:
             self._create()
+        else:
+            self._reopen()
         self._sums = {name: self._read_sums(i) for i, name in enumerate(spec)}
         self._roots = {name: _xor(sums) for name, sums in self._sums.items()}
 
@@ -111,22 +111,21 @@ class Leaves:
                     self._files[name],
                     f"holds rows of another moment than the run's last commit (or {SUMS} beside it is damaged)",
                 )
-            self._check(name)
+            if not self._empty:
+                self._check(name)
 
     def _check(self, name: str) -> None:
-        size, sums = self._sizes[name], self._sums[name]
-        written = np.flatnonzero(sums) if size > _SMALL else np.arange(self.clients)
-        for part in np.array_split(written, max(1, -(-len(written) * max(size, 1) // _BLOCK))):
-            if not len(part) or not size:
-                continue
-            raw = self.read(name, torch.from_numpy(part)).view(-1).view(torch.uint8).numpy()
-            new = sums[part] == 0
-            good = ~raw.reshape(len(part), size).any(1) if new.any() else new
-            if not new.all():
-                good = np.where(new, good, _row_sums(name, part.tolist(), raw.data, size) == sums[part])
+        """Every row is what its checksum says, and zeros where it was never written."""
+        size = self._sizes[name]
+        for who in torch.split(torch.arange(self.clients), max(1, _BLOCK // max(size, 1))) if size else ():
+            raw, sums = self.read(name, who).view(-1).view(torch.uint8).numpy(), self._sums[name][who.numpy()]
+            good: NDArray[np.bool_] = raw.reshape(len(who), size).max(1) == 0
+            written = np.flatnonzero(sums)
+            rows = np.ascontiguousarray(raw.reshape(len(who), size)[written]).reshape(-1)
+            good[written] = _row_sums(name, who[written].tolist(), rows.data, size) == sums[written]
             if not good.all():
-                who = int(part[~good][0])
-                raise damaged(self._files[name], f"is damaged (the row of client {who} is not what was written)")
+                bad = int(who[int(np.argmin(good))])
+                raise damaged(self._files[name], f"is damaged (the row of client {bad} is not what was written)")
 
     def _create(self) -> None:
         make_folder(self.folder)
