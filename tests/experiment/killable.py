@@ -20,6 +20,7 @@ import torch
 
 import descant as dc
 from descant.experiment import finished, unfinished
+from descant.sealed import read_json
 from descant.state.leaves import Leaves
 
 
@@ -104,8 +105,8 @@ def main() -> None:
     torch.set_num_threads(1)  # no threads that a fork would lose
     began = time.perf_counter()
     attempt(folder / "unbroken", store, mode, Moment())
-    if mode == "auto":  # which measures: the others do what it found for the unbroken run
-        mode = dc.load(folder / "unbroken").config["execution"]["mode"]
+    if mode == "auto":  # which measures: the others do what it found (polars, once loaded, would be lost in a fork)
+        mode = read_json(folder / "unbroken" / "run.json")[0]["config"]["execution"]["mode"]
     when = moments(seed, time.perf_counter() - began, store)
     killed, runs, longest = 0, 0, 0
     while killed < kills:
