@@ -61,7 +61,8 @@ class Context:
     clients: int  # how many take part in the federation
     layout: Layout  # which slice of a model is which parameter
     x0: Tensor  # [d] the model that the federation starts from
-    secret: int | Tensor = 0  # of this party; [K] of K clients
+    secret: int = 0  # of this party; a simulation derives that of every party from one of its own
+    party: str | Tensor | None = None  # in a simulation: "server", or the numbers [K] of the clients
 
     @cached_property
     def coin(self) -> float:
@@ -91,22 +92,17 @@ class Context:
     @property
     def private(self) -> Draws:
         """Draws from this party's secret; for K clients, a row [K, ...] from the secret of each."""
-        if isinstance(self.secret, Tensor):
-            return Draws(("private", self.round), self.x0, self.secret)
-        return Draws((self.secret, "private", self.round), self.x0)
+        if isinstance(self.party, Tensor):
+            return Draws(("private", self.round), self.x0, bits(self.secret, "client", self.party))
+        return Draws((self.secret, self.party or "alone", "private", self.round), self.x0)
 
     def of_parties(self, clients: Tensor) -> Context:
-        """The context of K clients in a simulation, which derives a secret for each party from one of its own."""
-        return replace(self, secret=bits(self._root, "client", clients))
+        """The context of K clients in a simulation."""
+        return replace(self, party=clients)
 
     def of_server(self) -> Context:
         """The context of the server in a simulation."""
-        return replace(self, secret=int(bits(self._root, "server")))
-
-    @property
-    def _root(self) -> int:
-        assert isinstance(self.secret, int), "the secrets of parties are derived from that of a simulation"
-        return self.secret
+        return replace(self, party="server")
 
     def _public(self) -> Draws:
         return Draws((self.seed, "public", self.round), self.x0)

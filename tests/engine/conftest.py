@@ -98,7 +98,7 @@ def view(task: Task) -> Open:
     def of(data: FederatedData, clients: list[int] | None = None, **settings: Any) -> View:
         who = torch.arange(len(data)) if clients is None else torch.tensor(clients)
         nothing = {"personal": torch.zeros(len(who), 0)}
-        ctx = Context(1, 5, len(data), task.layout, task.start(), torch.zeros_like(who))
+        ctx = Context(1, 5, len(data), task.layout, task.start(), party=who)
         return View(Setting(Vmap(task), data, **settings), ctx, who, nothing, ctx.x0.expand(len(who), -1))
 
     return of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from descant.errors import DamagedError, LeftOutWarning, SettingError
+from descant.errors import DamagedError, LeftOutWarning
 from descant.experiment.grid import comparison
 from descant.report import Report
 
@@ -46,7 +46,7 @@ def test_a_damaged_cell_is_named_and_left_out(tmp_path: Path) -> None:
         list(comparison(GRID, tmp_path).run())
 
 
-def test_a_finished_cell_whose_data_changed_is_refused(tmp_path: Path) -> None:
+def test_a_cell_whose_data_changed_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     rng = np.random.default_rng(0)
     for k in range(3):
@@ -59,8 +59,11 @@ def test_a_finished_cell_whose_data_changed_is_refused(tmp_path: Path) -> None:
     from descant.experiment import settings
 
     settings._load.cache_clear()  # as in a process of its own
-    with pytest.raises(SettingError, match="is finished, and its data are others now"):
-        list(comparison(grid, tmp_path / "runs").run())
+    before = {path.name: (path / "run.json").read_bytes() for path in (tmp_path / "runs").iterdir()}
+    list(comparison(grid, tmp_path / "runs").run())
+    after = {path.name: (path / "run.json").read_bytes() for path in (tmp_path / "runs").iterdir()}
+    assert len(after) == 4 and before.items() <= after.items(), "the old runs stay as they are"
+    assert all(any(name.startswith(old) for old in before) for name in after)
     (tmp_path / "data").rename(tmp_path / "gone")
     settings._load.cache_clear()
     assert len(list(comparison(grid, tmp_path / "runs").run())) == 2, "what is finished is what is left"

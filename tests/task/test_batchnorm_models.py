@@ -141,7 +141,7 @@ def test_every_model_that_is_trained_keeps_statistics_of_its_own() -> None:
 def test_a_loss_is_measured_with_the_statistics_of_the_model_that_is_named() -> None:
     t, federation, who = task(), data(), torch.arange(3)
     ones = torch.ones(3, 12, dtype=torch.float64)
-    ctx = Context(1, 5, len(federation), t.layout, t.start(), torch.zeros_like(who))
+    ctx = Context(1, 5, len(federation), t.layout, t.start(), party=who)
     models = {"shared": ones, "personal": 2 * ones}
     local = View(Setting(Vmap(t, mixes=True), federation), ctx, who, models, ctx.x0.expand(len(who), -1))
     x = t.start().repeat(3, 1)

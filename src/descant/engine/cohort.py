@@ -63,5 +63,7 @@ def sample_uniform(seed: int, round: int, size: int, clients: int, device: torch
 
 def finished_share(seed: int, round: int, who: Tensor, stragglers: float) -> Tensor:
     """The share (0, 1] of its work that each client of `who` finishes: 1, or a uniform draw for stragglers."""
+    if not stragglers:
+        return torch.ones(len(who), dtype=torch.float64, device=who.device)
     straggles = uniform(seed, "straggler", round, who) < stragglers
     return torch.where(straggles, uniform(seed, "share", round, who), 1.0)

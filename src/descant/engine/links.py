@@ -125,7 +125,7 @@ def decode(codec: Codec, ctx: Context, copies: Tree, parcels: Parcels, blank: Ma
 
 def _of(ctx: Context, which: Tensor) -> Context:
     """The context of some of the K clients whose context it is, or of the server."""
-    return replace(ctx, secret=ctx.secret[which]) if isinstance(ctx.secret, Tensor) else ctx
+    return replace(ctx, party=ctx.party[which]) if isinstance(ctx.party, Tensor) else ctx
 
 
 def _singles(clients: Tensor) -> list[Tensor]:

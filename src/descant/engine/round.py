@@ -76,7 +76,9 @@ class Round:
             self.ledger.add("bytes_up", clients.data.places(parcels.clients), lengths)
             mail, undecoded = self.server.decode(ctx, parcels, down)
             refused = unencoded + undecoded
-        arrives = uniform(ctx.seed, "lost", ctx.round, mail.clients) >= self.plan.lost
+        arrives = torch.ones_like(mail.clients, dtype=torch.bool)
+        if self.plan.lost:
+            arrives = uniform(ctx.seed, "lost", ctx.round, mail.clients) >= self.plan.lost
         lost = int((~arrives).sum())
         usable = arrives if self.plan.keep_nonfinite else arrives & mail.finite()
         refused += int((arrives & ~usable).sum())

@@ -64,7 +64,7 @@ class View:
         self, setting: Setting, ctx: Context, clients: Tensor, buffers: dict[str, Tensor], start: Tensor
     ) -> None:
         self.setting, self.ctx, self.clients, self.start = setting, ctx, clients, start
-        self.round, self.seed, self.coin = ctx.round, ctx.seed, ctx.coin
+        self.round, self.seed = ctx.round, ctx.seed
         self.layout: Layout = ctx.layout
         self.buffers = buffers  # model -> running statistics [K, b]
         self.share = finished_share(self.seed, self.round, clients, setting.stragglers)
@@ -173,6 +173,10 @@ class View:
         for ran in shared or self._runs:
             finished = finished & ran.finished
         return finished
+
+    @property
+    def coin(self) -> float:
+        return self.ctx.coin
 
     def part(self, name: str) -> Batch:
         rows = self._rows(name)

@@ -121,9 +121,13 @@ class LocalView(Protocol):
     largest: int  # the most training examples of a client of this process, for state with a number an example
     round: int
     seed: int  # of the run, for what all parties derive alike (a projection)
-    coin: float  # in (0, 1), the same for all parties of this round
     layout: Layout  # name -> slice of d
     buffers: dict[str, Tensor]  # model -> its running statistics [K, b]; b is 0 where a model keeps none
+
+    @property
+    def coin(self) -> float:
+        """A number in (0, 1), the same for all parties of this round."""
+        ...
 
     def run(
         self, step: Step, x: X, *rows: Tensor, work: Work, role: str, draws: int = 1, start: str | None = None

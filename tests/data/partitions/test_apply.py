@@ -10,6 +10,7 @@ from torch import Tensor
 from descant import catalog
 from descant.data import DataError, Partition, partitioned
 from descant.data.partitions import IID, Dirichlet, Labels, Natural, PowerLaw, Quality, Quantity
+from descant.listing import entries
 
 PARTS = ("train", "valid", "test")
 
@@ -139,12 +140,12 @@ def test_partitions_are_named_in_settings_and_mistakes_are_found() -> None:
         build("datasets", {"name": "digits", "partition": {"name": "dirchlet", "clients": 10}})
     with pytest.raises(ValueError, match=r"partition 'iid' needs a value for clients"):
         build("datasets", {"name": "digits", "partition": "iid"})
-    with pytest.raises(ValueError, match=r"quality\.reads = 'sd': "):
+    with pytest.raises(ValueError, match=r"partition\.reads = 'sd': "):
         build("datasets", {"name": "digits", "partition": {"name": "quality", "clients": 3, "reads": "sd"}})
 
 
 def test_the_catalog_lists_partitions_with_their_fields() -> None:
-    found = {entry["name"]: entry for entry in catalog.entries("partitions")}
+    found = {entry["name"]: entry for entry in entries("partitions")}
     assert {"iid", "labels", "dirichlet", "quantity", "power-law", "quality", "hybrid", "natural"} <= set(found)
     assert all(entry["summary"] for entry in found.values())
     fields = {field["name"]: field for field in found["labels"]["fields"]}
