@@ -56,7 +56,7 @@ def arguments_of(case: str, folder: Path) -> dict[str, Any]:
 
 def tell_choice(about: dict[str, Any]) -> None:
     """Write down how the run is executed when that is decided: a run tells it only at its end."""
-    module: Any = import_module("descant.simulate")
+    module: Any = import_module("descant.experiment.simulate")
     prepare = module.prepare
 
     @wraps(prepare)
