@@ -242,7 +242,7 @@ class Clients:
 
 def keeps_sent(method: Method, plan: Plan) -> bool:
     """Whether both ends keep what a client sent last: where messages refer to it, and somebody asks for updates."""
-    asked = plan.codec.updates or bool(plan.attacks)
+    asked = plan.codec.updates or plan.aggregator.updates or bool(plan.attacks)
     return asked and any(sent.of == LAST for sent in method.sends.values())
 
 
