@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
+from descant import FederatedData, Task
 from descant.aggregators import CenteredClipping, KLoss
+from descant.attacks import Attack
+from descant.codecs import Float16
+from descant.context import Context
+from descant.engine import Plan, Simulation
+from descant.execution import Vmap
+from descant.mail import Mail
 from descant.methods import FLAME, Ditto, FedAvg, LocalView, ServerView, Tree
 
 
@@ -36,3 +44,60 @@ def test_nobody_is_asked_for_a_loss_in_a_round_without_mail(run: Any) -> None:
     silent = run(Ditto(steps=2, solver=EverySecond(steps=2)), cohort=4, aggregator=KLoss())
     assert [scored > 0 for scored in fine_tuned.rounds["scored"]] == [True, False, False]
     assert [scored > 0 for scored in silent.rounds["scored"]] == [True, False, True]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spy(Attack):
+    """An attacker that looks for secrets."""
+
+    name: ClassVar[str] = "spy"
+    found: list[Any] = field(default_factory=list)
+
+    def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
+        self.found.append(ctx.secret)
+        return data
+
+    def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
+        self.found.append(ctx.secret)
+        return state, mail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted(Float16):
+    """A codec that notes whose secret it is given."""
+
+    name: ClassVar[str] = "noted"
+    found: list[Any] = field(default_factory=list)
+
+    def encode(self, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, list[bytes]]:
+        self.found.append(ctx.secret)
+        return super().encode(ctx, memory, mail)
+
+
+def test_every_party_has_its_own_secret_and_nobody_that_of_all(task: Task, data: FederatedData) -> None:
+    spy, noted = Spy(), Noted()
+    malicious = torch.tensor([1, 4])
+    plan = Plan(cohort=7, secret=9, attacks=(spy,), malicious=malicious, downlink=noted)
+    simulation = Simulation(Vmap(task), data, FedAvg(steps=1), plan, 7)
+    list(simulation.run())
+    ctx = simulation.context(0)
+    attackers, server = ctx.of_parties(malicious).secret, ctx.of_server().secret
+    assert isinstance(attackers, Tensor)
+    assert len(spy.found) == 2 and all(torch.equal(secret, attackers) for secret in spy.found)
+    assert noted.found and set(noted.found) == {server}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hiding(FedAvg):
+    """A server that starts at a place of its own."""
+
+    name: ClassVar[str] = "hiding"
+
+    def server_start(self, ctx: Context) -> Tree:
+        return {"w": ctx.private.normal("start", tuple(ctx.x0.shape))}
+
+
+def test_a_server_starts_with_its_own_secret(task: Task, data: FederatedData) -> None:
+    simulation = Simulation(Vmap(task), data, Hiding(steps=1), Plan(cohort=7, secret=9), 7)
+    ctx = simulation.context(0).of_server()
+    assert torch.equal(simulation.server.state["w"], ctx.private.normal("start", tuple(ctx.x0.shape)))

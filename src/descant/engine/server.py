@@ -38,7 +38,7 @@ class Server:
         folder: Path | None = None,
     ) -> None:
         self.method, self.plan, self.sizes = method, plan, sizes
-        state = method.server_start(ctx)
+        state = method.server_start(ctx.of_server())
         for name in state:
             if name.partition(".")[0] in _OURS:
                 raise ValueError(f"{type(method).__name__}.server_start: the name '{name}' is taken")
