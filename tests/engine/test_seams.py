@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from descant import FederatedData, Task
 from descant.aggregators import CenteredClipping, KLoss
@@ -16,7 +16,7 @@ from descant.context import Context
 from descant.engine import Plan, Simulation
 from descant.execution import Vmap
 from descant.mail import Mail
-from descant.methods import FLAME, Ditto, FedAvg, LocalView, ServerView, Tree
+from descant.methods import FLAME, Aggregate, Ditto, FedAvg, LocalView, Messages, ServerView, Tree
 
 
 def test_clipping_starts_from_what_was_sent_last_whoever_else_asks_for_it(run: Any) -> None:
@@ -101,3 +101,22 @@ def test_a_server_starts_with_its_own_secret(task: Task, data: FederatedData) ->
     simulation = Simulation(Vmap(task), data, Hiding(steps=1), Plan(cohort=7, secret=9), 7)
     ctx = simulation.context(0).of_server()
     assert torch.equal(simulation.server.state["w"], ctx.private.normal("start", tuple(ctx.x0.shape)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twice(FedAvg):
+    """FedAvg that asks the aggregator for something else first."""
+
+    name: ClassVar[str] = "twice"
+
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
+        aggregate({"other": messages["delta"]}, weights=messages["n"])
+        return super().server(server, messages, aggregate)
+
+
+def test_running_statistics_are_combined_once_a_round(run: Any, federation: Any) -> None:
+    torch.manual_seed(0)
+    task = Task(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double())
+    settings = {"task": task, "data": federation((6, 3, 9)), "aggregator": CenteredClipping(tau=0.01)}
+    once, twice = (run(method, **settings)._simulation.server for method in (FedAvg(steps=2), Twice(steps=2)))
+    assert torch.equal(once.statistics, twice.statistics)

@@ -113,18 +113,17 @@ class Server:
             return {}
         self._remember(mail)
         leaves = dict(mail)
-        statistics = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
+        # Running statistics are combined once, with the first leaves of the senders.
+        waiting = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
         facts = {name: leaves.pop(name) for name in self.plan.aggregator.reads}
         received = replace(mail, leaves=leaves, ctx=ctx.of_server(), facts=facts)
 
         def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
             of_senders = all(len(leaf) == len(mail.clients) for leaf in leaves.values())
-            if statistics and not of_senders:
-                # Rows that the server holds of all clients: who is chosen among them is not one of the senders.
-                self.statistics = combine(statistics, None)[STATISTICS]
-                return combine(leaves, weights)
-            combined = combine({**leaves, **statistics}, weights)
-            if statistics:
+            # Of rows that the server holds of all clients, who is chosen among them is not one of the senders.
+            along = {name: waiting.pop(name) for name in list(waiting)} if of_senders else {}
+            combined = combine({**leaves, **along}, weights)
+            if along:
                 self.statistics = combined.pop(STATISTICS)
             return combined
 
@@ -134,9 +133,8 @@ class Server:
             self._memory, combined = self.plan.aggregator.combine(received.ctx, self._memory, ballot)
             return combined
 
-        before = self.statistics
         state = self.method.server(self.view(ctx), received, aggregate)
-        if statistics and self.statistics is before:  # the method combined its leaves by itself
+        if waiting:  # the method combined no leaves of the senders, or did so by itself
             aggregate({})
         self.held.replace({name: state[name] for name in self.method.held})
         # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
