@@ -120,3 +120,24 @@ def test_running_statistics_are_combined_once_a_round(run: Any, federation: Any)
     settings = {"task": task, "data": federation((6, 3, 9)), "aggregator": CenteredClipping(tau=0.01)}
     once, twice = (run(method, **settings)._simulation.server for method in (FedAvg(steps=2), Twice(steps=2)))
     assert torch.equal(once.statistics, twice.statistics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlace(FLAME):
+    """FLAME that writes into what the server holds, though a method should not."""
+
+    name: ClassVar[str] = "in-place"
+
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
+        server["u"][messages.clients] = messages["u"]
+        return {"w": aggregate({"u": server["u"]})["u"], "u": server["u"]}
+
+
+def test_rows_that_were_changed_in_place_are_committed_too(task: Task, data: FederatedData) -> None:
+    def federation(rounds: int) -> Simulation:
+        return Simulation(Vmap(task), data, InPlace(steps=1), Plan(cohort=3, rounds=rounds, secret=9), 7)
+
+    begun, resumed = federation(2), federation(2)
+    list(begun.run())
+    resumed.restore(begun.snapshot())
+    assert torch.equal(resumed.server.state["u"], begun.server.state["u"])
