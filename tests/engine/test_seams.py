@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from descant.attacks import Attack
 from descant.codecs import Float16
 from descant.context import Context
 from descant.engine import Plan, Simulation
+from descant.errors import SettingError
 from descant.execution import Vmap
 from descant.mail import Mail
 from descant.methods import FLAME, Aggregate, Ditto, FedAvg, LocalView, Messages, ServerView, Tree
@@ -141,3 +143,8 @@ def test_rows_that_were_changed_in_place_are_committed_too(task: Task, data: Fed
     list(begun.run())
     resumed.restore(begun.snapshot())
     assert torch.equal(resumed.server.state["u"], begun.server.state["u"])
+
+
+def test_some_clients_of_a_federation_are_not_simulated_as_if_they_were_all(run: Any, data: FederatedData) -> None:
+    with pytest.raises(SettingError, match="some clients of a larger federation"):
+        run(FedAvg(), data=data.only([2, 4, 5]))
