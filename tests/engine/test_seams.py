@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
+from toys.codecs import LBGM
 
 from descant import FederatedData, Task
 from descant.aggregators import CenteredClipping, KLoss
@@ -18,7 +19,7 @@ from descant.engine import Plan, Simulation
 from descant.errors import SettingError
 from descant.execution import Vmap
 from descant.mail import Mail
-from descant.methods import FLAME, Aggregate, Ditto, FedAvg, LocalView, Messages, ServerView, Tree
+from descant.methods import FLAME, Aggregate, Ditto, FedAvg, LocalView, Messages, Method, ServerView, Tree
 
 
 def test_clipping_starts_from_what_was_sent_last_whoever_else_asks_for_it(run: Any) -> None:
@@ -148,3 +149,22 @@ def test_rows_that_were_changed_in_place_are_committed_too(task: Task, data: Fed
 def test_some_clients_of_a_federation_are_not_simulated_as_if_they_were_all(run: Any, data: FederatedData) -> None:
     with pytest.raises(SettingError, match="some clients of a larger federation"):
         run(FedAvg(), data=data.only([2, 4, 5]))
+
+
+@pytest.mark.parametrize("method", [FedAvg(steps=2), FLAME(steps=2)], ids=lambda method: method.name)
+def test_mail_may_be_decoded_as_it_comes_in(task: Task, data: FederatedData, method: Method) -> None:
+    plan = Plan(cohort=7, codec=LBGM(), aggregator=CenteredClipping(tau=0.1), secret=9)
+    at_once, one_by_one = (Simulation(Vmap(task), data, method, plan, 7) for _ in range(2))
+    for round in (1, 2):
+        for simulation in (at_once, one_by_one):
+            ctx, server, clients = simulation.context(round), simulation.server, simulation.clients
+            down = server.broadcast(ctx)
+            mail = clients.refer(clients.work(ctx, simulation.everyone, down), down)
+            parcels, _ = clients.encode(ctx, mail)
+            lots = [[k] for k in range(7)] if simulation is one_by_one else [list(range(7))]
+            mail = Mail.join([server.decode(ctx, parcels.only(lot), down)[0] for lot in lots])
+            clients.arrived(mail.clients)
+            server.step(ctx, mail)
+    for name, leaf in at_once.server.copies.leaves.items():
+        assert torch.equal(one_by_one.server.copies.leaves[name], leaf), name
+    assert torch.equal(one_by_one.server.state["w"], at_once.server.state["w"])

@@ -48,7 +48,7 @@ class Server:
         self.collects = shares_statistics(method, execution)  # running statistics, from its clients
         self.spreads = self.collects and "shared" in method.trains
         self._memory: Tree = {}  # of the aggregator
-        self._decoded: tuple[Tensor, Tree] | None = None  # whom mail was decoded of, and their new copies
+        self._decoded: list[tuple[Tensor, Tree]] = []  # whom mail was decoded of, and their new copies
         self._keeps_sent = keeps_sent(method, plan)
         self._first_sent = method.first_sent(ctx) if self._keeps_sent else {}
         asks = plan.codec.updates or self._keeps_sent
@@ -104,14 +104,15 @@ class Server:
         blank = Mail(leaves, parcels.clients, ctx, parcels.started)
         blank = replace(blank, references=references(self.method, blank, down, within("sent", copies)))
         new, mail, refused = decode(self.plan.codec, ctx.of_server(), within("codec", copies), parcels, blank)
-        self._decoded = (mail.clients, under("codec", new))
+        self._decoded.append((mail.clients, under("codec", new)))
         return mail, refused
 
     def step(self, ctx: Context, mail: Mail) -> Tree:
         """Take the mail of a round; return the figures that the method and the aggregator report."""
+        decoded, self._decoded = self._decoded, []
         if not mail:
             return {}
-        self._remember(mail)
+        self._remember(mail, decoded)
         leaves = dict(mail)
         # Running statistics are combined once, with the first leaves of the senders.
         waiting = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
@@ -147,16 +148,14 @@ class Server:
             if name not in self.method.unbounded and not leaf.isfinite().all():
                 raise CollapseError(f"the server's '{name}' is not finite")
 
-    def _remember(self, mail: Mail) -> None:
+    def _remember(self, mail: Mail, decoded: list[tuple[Tensor, Tree]]) -> None:
         """Keep what is to be remembered of the mail's senders."""
-        clients, copies = self._decoded or (mail.clients, {})
-        self._decoded = None
-        read = torch.isin(clients, mail.clients)
-        kept = {name: leaf[read] for name, leaf in copies.items()}
+        for clients, copies in decoded:
+            read = torch.isin(clients, mail.clients)
+            if copies and bool(read.any()):
+                self.copies.scatter(clients[read], {name: leaf[read] for name, leaf in copies.items()})
         if self._keeps_sent:
-            kept |= under("sent", {name: mail[name] for name in self._first_sent})
-        if kept:
-            self.copies.scatter(mail.clients, kept)
+            self.copies.scatter(mail.clients, under("sent", {name: mail[name] for name in self._first_sent}))
 
     def _first_copies(self, who: Tensor) -> Tree:
         like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}
