@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,13 +13,13 @@ from toys.codecs import LBGM
 
 from descant import FederatedData, Task
 from descant.aggregators import CenteredClipping, KLoss
-from descant.attacks import Attack
+from descant.attacks import Attack, SignFlip
 from descant.codecs import Float16
 from descant.context import Context
 from descant.engine import Plan, Simulation
 from descant.errors import SettingError
 from descant.execution import Vmap
-from descant.mail import Mail
+from descant.mail import Mail, Sent
 from descant.methods import FLAME, Aggregate, Ditto, FedAvg, LocalView, Messages, Method, ServerView, Tree
 
 
@@ -168,3 +169,20 @@ def test_mail_may_be_decoded_as_it_comes_in(task: Task, data: FederatedData, met
     for name, leaf in at_once.server.copies.leaves.items():
         assert torch.equal(one_by_one.server.copies.leaves[name], leaf), name
     assert torch.equal(one_by_one.server.state["w"], at_once.server.state["w"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsaid(FedAvg):
+    """FedAvg that does not say what it sends."""
+
+    name: ClassVar[str] = "unsaid"
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return {}
+
+
+def test_an_attack_on_updates_that_would_change_nothing_is_refused(run: Any) -> None:
+    with pytest.raises(SettingError, match="it would change nothing"):
+        run(Unsaid(steps=1), attacks=SignFlip(on="update"), malicious=2)
+    assert run(Unsaid(steps=1), attacks=SignFlip(), malicious=2).collapse is None
