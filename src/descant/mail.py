@@ -143,7 +143,7 @@ class Mail(Mapping[str, Tensor]):
 
     @staticmethod
     def join(mail: Sequence[Mail]) -> Mail:
-        """Several lots of mail as one, before anybody says what it refers to; empty lots are left out."""
+        """Several lots of mail as one; empty lots are left out."""
         lots = [lot for lot in mail if lot] or list(mail[:1])
         if len(lots) == 1:
             return lots[0]
@@ -152,7 +152,13 @@ class Mail(Mapping[str, Tensor]):
             leaves={name: torch.cat([lot[name] for lot in lots]) for name in lots[0]},
             clients=torch.cat([lot.clients for lot in lots]),
             started=torch.cat([lot.started for lot in lots]),
+            references={name: torch.cat([lot._rows_of(name) for lot in lots]) for name in lots[0].references},
         )
+
+    def _rows_of(self, name: str) -> Tensor:
+        """The reference of a leaf, with a row [S, ...] for each sender."""
+        reference = self.references[name]
+        return reference.expand(len(self.clients), *reference.shape[1:])
 
     def finite(self) -> Tensor:
         """Which messages [S] hold finite numbers only."""

@@ -31,6 +31,7 @@ class Aggregator(ABC):
     name: ClassVar[str]
     needs: ClassVar[Literal["sums", "rows"]] = "rows"  # "sums": sums over the messages are all it looks at
     reads: ClassVar[tuple[str, ...]] = ()  # what clients send along for it: "loss"
+    updates: ClassVar[bool] = False  # it looks at what messages moved away from (`Mail.references`)
 
     @abstractmethod
     def __call__(

@@ -26,6 +26,7 @@ class CenteredClipping(Aggregator):
     """
 
     name: ClassVar[str] = "centered-clipping"
+    updates: ClassVar[bool] = True
 
     tau: float = 10.0
     iterations: int = 1

@@ -23,6 +23,11 @@ class Attack(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def updates(self) -> bool:
+        """Whether it forges how messages move, and needs leaves that say what they are (`descant.mail.Sent`)."""
+        return False
+
     def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
         """The data as the malicious clients `who` [M] train on it; called once, before the first round."""
         return data

@@ -31,6 +31,10 @@ class SignFlip(Attack):
         require(self, "tau", 0 < self.tau < float("inf"), "a positive number")
         require(self, "on", self.on in ("message", "update"), "'message' or 'update'")
 
+    @property
+    def updates(self) -> bool:
+        return self.on == "update"
+
     def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
         c = -self.tau * ctx.each(mail.clients).normal("sign-flip").abs()  # [M]
 

@@ -75,13 +75,13 @@ class Clients:
         """
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
-        asked = self._asked(seen, state, local)
+        sends = torch.ones_like(who, dtype=torch.bool) if sends is None else sends
+        asked = self._asked(seen, state, local) if bool(sends.any()) else {}
         self.bill_down(who, seen, method.fetches(seen, state, local))
         message, new = method.client(seen, state, local)
         self._check_state(state, new)
         self._check_finite(who, new)
         self._close(who, new, local)
-        sends = torch.ones_like(who, dtype=torch.bool) if sends is None else sends
         if method.drops_stragglers:
             self.ledger.late += int((sends & ~local.finished).sum())
             sends = sends & local.finished
@@ -242,7 +242,7 @@ class Clients:
 
 def keeps_sent(method: Method, plan: Plan) -> bool:
     """Whether both ends keep what a client sent last: where messages refer to it, and somebody asks for updates."""
-    asked = plan.codec.updates or bool(plan.attacks)
+    asked = plan.codec.updates or plan.aggregator.updates or bool(plan.attacks)
     return asked and any(sent.of == LAST for sent in method.sends.values())
 
 

@@ -52,6 +52,12 @@ class Plan:
                 f"codec: '{self.codec.name}' acts on updates, and the method '{method.name}' does not say what it "
                 "sends (`sends`): use a codec of plain numbers, such as native or float16"
             )
+        for attack in self.attacks if not method.sends else ():
+            if attack.updates:
+                raise SettingError(
+                    f"attacks: '{attack.name}' is to act on updates here, and the method '{method.name}' does not "
+                    "say what it sends (`sends`): it would change nothing"
+                )
         if self.downlink.updates or self.downlink.size(Form((), (), ())) is None:
             raise SettingError(
                 f"downlink: '{self.downlink.name}' acts on updates or remembers: a broadcast needs a codec of "

@@ -30,7 +30,7 @@ class Round:
         self.ledger.open()
         cohort = self.server.sample(ctx)
         silent = self.method.silent(self.server.view(ctx))
-        down = {} if silent in (True, "down") else through(self.plan.downlink, ctx, self.server.broadcast(ctx))
+        down = {} if silent in (True, "down") else self.downlink(ctx, self.server.broadcast(ctx))
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"))
         sent = self.attack(ctx, self.clients.refer(mail, down))
         mail, lost, refused = self.uplink(ctx, sent, down)
@@ -40,6 +40,10 @@ class Round:
         self.reply(ctx, mail.clients)
         lost += self.ledger.late
         return self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
+
+    def downlink(self, ctx: Context, down: Down) -> Down:
+        """What the server says, as it reaches clients."""
+        return through(self.plan.downlink, ctx.of_server(), down)
 
     def work(self, ctx: Context, cohort: Tensor, down: Down, sends: bool) -> Mail:
         """The mail of the cohort after its local work, and everyone's work where all are to train."""
@@ -56,6 +60,7 @@ class Round:
         if not mail or not bool(forged.any()):
             return mail
         mine, benign = mail.only(forged), mail.only(~forged)
+        ctx = ctx.of_parties(mine.clients)
         for i, attack in enumerate(self.plan.attacks):
             memory, mine = attack.forge(ctx, within(str(i), self.attackers), mine, benign)
             self.attackers |= under(str(i), memory)
@@ -89,6 +94,6 @@ class Round:
         """The server's answer to those whose messages it took, where the method has one."""
         if not len(senders):
             return
-        reply = through(self.plan.downlink, ctx, self.method.reply(self.server.view(ctx)))
+        reply = self.downlink(ctx, self.method.reply(self.server.view(ctx)))
         for who in torch.split(senders, self.at_once) if reply else ():
             self.clients.hear(ctx, who, reply)

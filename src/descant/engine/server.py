@@ -38,7 +38,7 @@ class Server:
         folder: Path | None = None,
     ) -> None:
         self.method, self.plan, self.sizes = method, plan, sizes
-        state = method.server_start(ctx)
+        state = method.server_start(ctx.of_server())
         for name in state:
             if name.partition(".")[0] in _OURS:
                 raise ValueError(f"{type(method).__name__}.server_start: the name '{name}' is taken")
@@ -48,7 +48,7 @@ class Server:
         self.collects = shares_statistics(method, execution)  # running statistics, from its clients
         self.spreads = self.collects and "shared" in method.trains
         self._memory: Tree = {}  # of the aggregator
-        self._decoded: tuple[Tensor, Tree] | None = None  # whom mail was decoded of, and their new copies
+        self._decoded: list[tuple[Tensor, Tree]] = []  # whom mail was decoded of, and their new copies
         self._keeps_sent = keeps_sent(method, plan)
         self._first_sent = method.first_sent(ctx) if self._keeps_sent else {}
         asks = plan.codec.updates or self._keeps_sent
@@ -104,27 +104,27 @@ class Server:
         blank = Mail(leaves, parcels.clients, ctx, parcels.started)
         blank = replace(blank, references=references(self.method, blank, down, within("sent", copies)))
         new, mail, refused = decode(self.plan.codec, ctx.of_server(), within("codec", copies), parcels, blank)
-        self._decoded = (mail.clients, under("codec", new))
+        self._decoded.append((mail.clients, under("codec", new)))
         return mail, refused
 
     def step(self, ctx: Context, mail: Mail) -> Tree:
         """Take the mail of a round; return the figures that the method and the aggregator report."""
+        decoded, self._decoded = self._decoded, []
         if not mail:
             return {}
-        self._remember(mail)
+        self._remember(mail, decoded)
         leaves = dict(mail)
-        statistics = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
+        # Running statistics are combined once, with the first leaves of the senders.
+        waiting = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
         facts = {name: leaves.pop(name) for name in self.plan.aggregator.reads}
         received = replace(mail, leaves=leaves, ctx=ctx.of_server(), facts=facts)
 
         def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
             of_senders = all(len(leaf) == len(mail.clients) for leaf in leaves.values())
-            if statistics and not of_senders:
-                # Rows that the server holds of all clients: who is chosen among them is not one of the senders.
-                self.statistics = combine(statistics, None)[STATISTICS]
-                return combine(leaves, weights)
-            combined = combine({**leaves, **statistics}, weights)
-            if statistics:
+            # Of rows that the server holds of all clients, who is chosen among them is not one of the senders.
+            along = {name: waiting.pop(name) for name in list(waiting)} if of_senders else {}
+            combined = combine({**leaves, **along}, weights)
+            if along:
                 self.statistics = combined.pop(STATISTICS)
             return combined
 
@@ -134,9 +134,8 @@ class Server:
             self._memory, combined = self.plan.aggregator.combine(received.ctx, self._memory, ballot)
             return combined
 
-        before = self.statistics
         state = self.method.server(self.view(ctx), received, aggregate)
-        if statistics and self.statistics is before:  # the method combined its leaves by itself
+        if waiting:  # the method combined no leaves of the senders, or did so by itself
             aggregate({})
         self.held.replace({name: state[name] for name in self.method.held})
         # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
@@ -149,16 +148,14 @@ class Server:
             if name not in self.method.unbounded and not leaf.isfinite().all():
                 raise CollapseError(f"the server's '{name}' is not finite")
 
-    def _remember(self, mail: Mail) -> None:
+    def _remember(self, mail: Mail, decoded: list[tuple[Tensor, Tree]]) -> None:
         """Keep what is to be remembered of the mail's senders."""
-        clients, copies = self._decoded or (mail.clients, {})
-        self._decoded = None
-        read = torch.isin(clients, mail.clients)
-        kept = {name: leaf[read] for name, leaf in copies.items()}
+        for clients, copies in decoded:
+            read = torch.isin(clients, mail.clients)
+            if copies and bool(read.any()):
+                self.copies.scatter(clients[read], {name: leaf[read] for name, leaf in copies.items()})
         if self._keeps_sent:
-            kept |= under("sent", {name: mail[name] for name in self._first_sent})
-        if kept:
-            self.copies.scatter(mail.clients, kept)
+            self.copies.scatter(mail.clients, under("sent", {name: mail[name] for name in self._first_sent}))
 
     def _first_copies(self, who: Tensor) -> Tree:
         like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}

@@ -50,7 +50,8 @@ class Simulation:
         self.secret = randbits(62) if plan.secret is None else plan.secret
         start = self.context(0)
         for attack in plan.attacks:
-            data = attack.poison(start, data, plan.malicious.to(device))
+            malicious = plan.malicious.to(device)
+            data = attack.poison(start.of_parties(malicious), data, malicious)
         self.data = data
         self.server = Server(start, execution, method, plan, data.train.sizes, folder and folder.parent)
         told = self.server.broadcast(start)

@@ -160,6 +160,11 @@ def _refuse_others(task: Any, data: Any) -> None:
             f"data is a {type(data).__name__}: it must be a descant.FederatedData, "
             "such as descant.FederatedData.from_arrays(...) or descant.datasets.digits()"
         )
+    if data.numbers is not None:
+        raise SettingError(
+            "data holds some clients of a larger federation (FederatedData.only), for a process that works for "
+            "these: a simulation needs all clients"
+        )
 
 
 def _carry_out(

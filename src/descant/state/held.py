@@ -20,7 +20,10 @@ class HeldRows:
 
     def __init__(self, leaves: Tree, folder: Path | None = None) -> None:
         # As they come back from a file, too: products of tensors with other strides may differ in the last bit.
-        self.leaves = {name: leaf.contiguous() for name, leaf in leaves.items()}
+        self.leaves: Tree = {}
+        self._versions: dict[str, int] = {}  # by which torch tells that a leaf was changed in place
+        for name, leaf in leaves.items():
+            self._keep(name, leaf.contiguous())
         clients = len(next(iter(leaves.values()))) if leaves else 0
         self._dirty = torch.zeros(clients, dtype=torch.bool)
         self.files: Leaves | None = None
@@ -34,10 +37,11 @@ class HeldRows:
         """Take the new leaves in the place of the old ones."""
         for name, new in leaves.items():
             old = self.leaves[name]
-            if new is not old:
-                differs = (new != old).reshape(len(new), -1).any(1)
-                self._dirty |= differs.cpu()
-                self.leaves[name] = new.contiguous()
+            if old._version != self._versions[name]:  # changed in place: nobody knows which rows
+                self._dirty[:] = True
+            elif new is not old:
+                self._dirty |= (new != old).reshape(len(new), -1).any(1).cpu()
+            self._keep(name, new.contiguous())
 
     def changed(self) -> tuple[Tensor, Tree]:
         who = self._dirty.nonzero().squeeze(1)
@@ -63,7 +67,10 @@ class HeldRows:
     def _put(self, who: Tensor, rows: Tree) -> None:
         for name in self.leaves if len(who) else ():
             leaf = self.leaves[name]
-            self.leaves[name] = leaf.index_copy(0, who.to(leaf.device), rows[name].to(leaf.device))
+            self._keep(name, leaf.index_copy(0, who.to(leaf.device), rows[name].to(leaf.device)))
+
+    def _keep(self, name: str, leaf: Tensor) -> None:
+        self.leaves[name], self._versions[name] = leaf, leaf._version
 
     def _write(self, who: Tensor, rows: Tree) -> None:
         assert self.files is not None
