@@ -99,6 +99,6 @@ def view(task: Task) -> Open:
         who = torch.arange(len(data)) if clients is None else torch.tensor(clients)
         nothing = {"personal": torch.zeros(len(who), 0)}
         ctx = Context(1, 5, len(data), task.layout, task.start(), party=who)
-        return View(Setting(Vmap(task), data, **settings), ctx, who, nothing, ctx.x0.expand(len(who), -1))
+        return View(Setting(Vmap(task), data, **settings), ctx, who, nothing)
 
     return of

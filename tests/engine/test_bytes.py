@@ -68,7 +68,7 @@ def test_the_recorded_bytes_are_the_length_of_the_encoded_message(
     ctx = Context(1, 5, N, linear.layout, linear.start())
     broadcast = seen_by(who, method.broadcast(ServerView(method.server_start(ctx), ctx)))
     nothing = {model: torch.zeros(1, 0) for model in method.trains}
-    local = View(Setting(Vmap(linear), data), ctx.of_parties(who), who, nothing, ctx.x0[None])
+    local = View(Setting(Vmap(linear), data), ctx.of_parties(who), who, nothing)
     message, _ = method.client(broadcast, method.client_start(local), local)
     for leaves, expected in ((message, up), (broadcast, down)):
         mail = Mail.of(leaves, who, ctx)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.data import FederatedData
-from descant.draws import seed_of
 from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.links import Down, Parcels, decode, encode, references, seen_by, sent_like
 from descant.engine.plan import Plan
@@ -50,8 +49,8 @@ class Clients:
         self.here = data.numbers if data.numbers is not None else torch.arange(len(data), device=ctx.x0.device)
         self._start = ctx.at(0)
         self._statistics = self.task.buffer_start().to(ctx.x0.device)  # that clients start with
-        self._training = Setting(execution, data, plan.stragglers, plan.drop_last)
-        self._deployed = Setting(execution, data, drop_last=plan.drop_last)
+        self._training = Setting(execution, data, plan.stragglers, plan.drop_last, plan.own_start)
+        self._deployed = Setting(execution, data, drop_last=plan.drop_last, own_start=plan.own_start)
         self.keeps_sent = keeps_sent(method, plan)
         self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
         self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
@@ -162,7 +161,7 @@ class Clients:
         buffers = {model: state.get(f"{STATISTICS}.{model}", first) for model in self.method.trains}
         if STATISTICS in seen:
             buffers["shared"] = seen[STATISTICS]
-        view = View(setting, ctx.of_parties(who), who, buffers, self._starts(who))
+        view = View(setting, ctx.of_parties(who), who, buffers)
         return seen, without(state, *_OURS), view
 
     def _close(self, who: Tensor, state: Tree, local: View) -> None:
@@ -178,7 +177,7 @@ class Clients:
     def _first_state(self, places: Tensor) -> Tree:
         who = self.here[places]
         buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
-        local = View(self._deployed, self._start.of_parties(who), who, buffers, self._starts(who))
+        local = View(self._deployed, self._start.of_parties(who), who, buffers)
         own = self.method.client_start(local)
         for name in own:
             if name.partition(".")[0] in _OURS:
@@ -190,14 +189,6 @@ class Clients:
             first = {name: row.expand(len(who), *row.shape) for name, row in self._first_sent.items()}
             state |= under("sent", first) | under("mirror", self.plan.codec.copies(like))
         return state
-
-    def _starts(self, who: Tensor) -> Tensor:
-        """The models [K, d] that the clients `who` start from."""
-        x0 = self._start.x0
-        if not self.plan.own_start:
-            return x0.expand(len(who), -1)
-        seeds = [seed_of(self.plan.seed, "start", k) for k in who.tolist()]
-        return torch.stack([self.task.random_start(seed) for seed in seeds]).to(x0.device)
 
     @property
     def _sent_since_last(self) -> list[str]:

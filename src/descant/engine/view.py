@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.data import FederatedData
+from descant.draws import seed_of
 from descant.engine.cohort import finished_share
 from descant.engine.measure import measure
 from descant.errors import SettingError
@@ -33,6 +34,7 @@ class Setting:
     data: FederatedData
     stragglers: float = 0.0
     drop_last: bool = False
+    own_start: bool = False
 
     def names(self, clients: Tensor) -> list[str]:
         """The names of clients, in quotes."""
@@ -60,10 +62,8 @@ class View:
     the count of gradients.
     """
 
-    def __init__(
-        self, setting: Setting, ctx: Context, clients: Tensor, buffers: dict[str, Tensor], start: Tensor
-    ) -> None:
-        self.setting, self.ctx, self.clients, self.start = setting, ctx, clients, start
+    def __init__(self, setting: Setting, ctx: Context, clients: Tensor, buffers: dict[str, Tensor]) -> None:
+        self.setting, self.ctx, self.clients = setting, ctx, clients
         self.round, self.seed = ctx.round, ctx.seed
         self.layout: Layout = ctx.layout
         self.buffers = buffers  # model -> running statistics [K, b]
@@ -173,6 +173,14 @@ class View:
         for ran in shared or self._runs:
             finished = finished & ran.finished
         return finished
+
+    @cached_property
+    def start(self) -> Tensor:
+        x0 = self.ctx.x0
+        if not self.setting.own_start:
+            return x0.expand(len(self.clients), -1)
+        seeds = [seed_of(self.seed, "start", k) for k in self.clients.tolist()]
+        return torch.stack([self.setting.execution.task.random_start(seed) for seed in seeds]).to(x0.device)
 
     @property
     def coin(self) -> float:

@@ -116,13 +116,17 @@ class LocalView(Protocol):
 
     ctx: Context  # where the clients stand: round, seed, coin, draws
     clients: Tensor  # [K] their numbers
-    start: Tensor  # [K, d] the models that they start from
     n: Tensor  # [K] training examples
     largest: int  # the most training examples of a client of this process, for state with a number an example
     round: int
     seed: int  # of the run, for what all parties derive alike (a projection)
     layout: Layout  # name -> slice of d
     buffers: dict[str, Tensor]  # model -> its running statistics [K, b]; b is 0 where a model keeps none
+
+    @property
+    def start(self) -> Tensor:
+        """The models [K, d] that the clients start from."""
+        ...
 
     @property
     def coin(self) -> float:
