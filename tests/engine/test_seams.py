@@ -147,9 +147,11 @@ def test_rows_that_were_changed_in_place_are_committed_too(task: Task, data: Fed
     assert torch.equal(resumed.server.state["u"], begun.server.state["u"])
 
 
-def test_some_clients_of_a_federation_are_not_simulated_as_if_they_were_all(run: Any, data: FederatedData) -> None:
-    with pytest.raises(SettingError, match="some clients of a larger federation"):
-        run(FedAvg(), data=data.only([2, 4, 5]))
+def test_some_clients_of_a_federation_are_simulated_as_one_of_their_own(run: Any, federation: Any) -> None:
+    method = FedAvg(steps=2, batch=3)
+    some = run(method, data=federation((6, 1, 9, 4, 13, 2, 7)).only([2, 4, 0]), cohort=None, rounds=2)
+    spent = some.history.spent[2]
+    assert spent["gradients"].tolist() == [4, 4, 4] and (spent["bytes_up"] > 0).all()
 
 
 @pytest.mark.parametrize("method", [FedAvg(steps=2), FLAME(steps=2)], ids=lambda method: method.name)
