@@ -147,9 +147,11 @@ def test_rows_that_were_changed_in_place_are_committed_too(task: Task, data: Fed
     assert torch.equal(resumed.server.state["u"], begun.server.state["u"])
 
 
-def test_some_clients_of_a_federation_are_not_simulated_as_if_they_were_all(run: Any, data: FederatedData) -> None:
-    with pytest.raises(SettingError, match="some clients of a larger federation"):
-        run(FedAvg(), data=data.only([2, 4, 5]))
+def test_some_clients_of_a_federation_are_simulated_as_one_of_their_own(run: Any, federation: Any) -> None:
+    method = FedAvg(steps=2, batch=3)
+    some = run(method, data=federation((6, 1, 9, 4, 13, 2, 7)).only([2, 4, 0]), cohort=None, rounds=2)
+    spent = some.history.spent[2]
+    assert spent["gradients"].tolist() == [4, 4, 4] and (spent["bytes_up"] > 0).all()
 
 
 @pytest.mark.parametrize("method", [FedAvg(steps=2), FLAME(steps=2)], ids=lambda method: method.name)
@@ -186,3 +188,25 @@ def test_an_attack_on_updates_that_would_change_nothing_is_refused(run: Any) -> 
     with pytest.raises(SettingError, match="it would change nothing"):
         run(Unsaid(steps=1), attacks=SignFlip(on="update"), malicious=2)
     assert run(Unsaid(steps=1), attacks=SignFlip(), malicious=2).collapse is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned(FedAvg):
+    """FedAvg whose clients deploy a model that they train further, and say how many steps their message took."""
+
+    name: ClassVar[str] = "tuned"
+    personalizes: ClassVar[bool] = True
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        message, state = super().client(down, state, local)
+        local.record("steps", local.taken().steps)
+        return message, state
+
+    def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return local.run(self.step, down["w"], down["w"], work=self.work, role="shared/tuned")
+
+
+def test_a_model_that_is_made_to_be_judged_is_no_part_of_the_work_of_a_round(run: Any) -> None:
+    done = run(Tuned(steps=2), rounds=1, aggregator=KLoss())
+    assert done.rounds["steps"].to_list() == [2 * 7]
+    assert done.rounds["gradients"].to_list() == [4 * 7], "and yet it is on the bill"

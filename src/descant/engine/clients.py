@@ -75,7 +75,7 @@ class Clients:
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
         sends = torch.ones_like(who, dtype=torch.bool) if sends is None else sends
-        asked = self._asked(seen, state, local) if bool(sends.any()) else {}
+        asked = self._asked(ctx, who, down) if bool(sends.any()) else {}
         self.bill_down(who, seen, method.fetches(seen, state, local))
         message, new = method.client(seen, state, local)
         self._check_state(state, new)
@@ -169,10 +169,15 @@ class Clients:
         places = self.data.places(who)
         kept = {m: local.buffers[m] for m in self.method.trains if local.buffers[m].shape[1]}
         self.store.scatter(places, state | under(STATISTICS, kept))
+        self._bill_work(who, local)
+        self.ledger.report(local.figures)
+
+    def _bill_work(self, who: Tensor, local: View) -> None:
+        """Charge the clients `who` for what they computed."""
+        places = self.data.places(who)
         self.ledger.add("gradients", places, local.evaluations)
         self.ledger.add("examples", places, local.examples)
         self.ledger.add("scored", places, local.scored)
-        self.ledger.report(local.figures)
 
     def _first_state(self, places: Tensor) -> Tree:
         who = self.here[places]
@@ -202,11 +207,15 @@ class Clients:
     def _remembered(self, owner: str, mail: Mail) -> Tree:
         return within(owner, self.store.gather(self.data.places(mail.clients), owner))
 
-    def _asked(self, seen: Tree, state: Tree, local: View) -> Tree:
-        """What the run's aggregator asks clients for, found before their work."""
+    def _asked(self, ctx: Context, who: Tensor, down: Down) -> Tree:
+        """What the run's aggregator asks clients for, found before their work and apart from it."""
         if "loss" not in self.plan.aggregator.reads:
             return {}
-        return {"loss": local.losses(self.method.judged(seen, state, local))}
+        seen, state, local = self._open(ctx, who, down, self._deployed)
+        local.deploys = True
+        loss = local.losses(self.method.judged(seen, state, local))
+        self._bill_work(who, local)
+        return {"loss": loss}
 
     def _told(self, local: View) -> Tree:
         """The running statistics that go along with a message."""

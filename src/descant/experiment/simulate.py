@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,6 +114,7 @@ def simulate(
     for name in ("task", "data", "method"):
         del given[name]
     _refuse_others(task, data)
+    data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = Part("methods").check("method", method)
     call = Call.of(given)
     if call.store == "disk" and call.out is None:
@@ -159,11 +161,6 @@ def _refuse_others(task: Any, data: Any) -> None:
         raise SettingError(
             f"data is a {type(data).__name__}: it must be a descant.FederatedData, "
             "such as descant.FederatedData.from_arrays(...) or descant.datasets.digits()"
-        )
-    if data.numbers is not None:
-        raise SettingError(
-            "data holds some clients of a larger federation (FederatedData.only), for a process that works for "
-            "these: a simulation needs all clients"
         )
 
 
