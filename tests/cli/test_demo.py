@@ -35,7 +35,12 @@ def test_every_method_has_as_many_trials_and_as_many_gradients() -> None:
 def test_a_short_demo_prints_a_sentence_a_panel_and_writes_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"_ROUNDS": 1, "_TRIED": range(100, 101), "_SEEDS": range(2), "PANELS": demo.PANELS[:2]}.items():
+    for name, value in {
+        "_ROUNDS": 1,
+        "_TRIED": range(100, 101),
+        "_SEEDS": range(2),
+        "PANELS": demo.PANELS[:2],
+    }.items():
         monkeypatch.setattr(demo, name, value)
     text = shown(tmp_path)
     assert len(re.findall(r"^Here: (train alone|personalize|share one model)\.", text, flags=re.MULTILINE)) == 2
