@@ -117,6 +117,11 @@ def simulate(
     call = Call.of(given)
     if call.store == "disk" and call.out is None:
         raise refusal("store", call.store, "'memory' unless there is a folder `out`")
+    try:
+        torch.empty(0, device=call.device)
+    except (RuntimeError, AssertionError) as error:  # the latter from a build of torch without CUDA
+        why = str(error).splitlines()[0]
+        raise SettingError(f"device = '{call.device}': there is no such device here ({why})") from error
     plan = plan_of(call, data)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
@@ -154,7 +159,7 @@ def _refuse_others(task: Any, data: Any) -> None:
         name = type(task).__name__
         raise SettingError(f"task = {name}(...): it is a module; make a task of it, as in descant.Task(module)")
     if not isinstance(task, Task):
-        raise SettingError(f"task = {task!r}: it must be a task: descant.Task(module)")
+        raise SettingError(f"task is a {type(task).__name__}: it must be a task: descant.Task(module)")
     if not isinstance(data, FederatedData):
         raise SettingError(
             f"data is a {type(data).__name__}: it must be a descant.FederatedData, "
