@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from descant.cli.tables import comparison_table, print_figure
+from descant.cli.tables import comparison_table, print_figure, print_run
 from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.grid import Cell, comparison
@@ -72,3 +72,17 @@ def test_the_shared_model_is_judged_in_the_round_of_its_row(tmp_path: Path) -> N
     ]
     comparison_table(found, where := console())
     assert f" {short(sum(values) / 2)}\N{NO-BREAK SPACE}±" in where.export_text()
+
+
+def test_where_clients_attack_it_is_said_whose_the_figures_are(results: list[tuple[Cell, Run]]) -> None:
+    attacked = {"attacks": "sign-flip", "malicious": 2, "seeds": 1}
+    found = list(comparison(SETTINGS | attacked).run())
+    said = "Figures are of the benign clients, without the 2 malicious."
+    for print_it, runs, expected in (
+        (comparison_table, found, True),
+        (comparison_table, results, False),
+        (lambda runs, where: print_run(runs[0][1], where), found, True),
+        (lambda runs, where: print_run(runs[0][1], where), results, False),
+    ):
+        print_it(runs, where := console())
+        assert (said in where.export_text()) == expected

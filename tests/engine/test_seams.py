@@ -58,11 +58,11 @@ class Spy(Attack):
     found: list[Any] = field(default_factory=list)
 
     def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
-        self.found.append(ctx.secret)
+        self.found.append(ctx.party)
         return data
 
     def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
-        self.found.append(ctx.secret)
+        self.found.append(ctx.party)
         return state, mail
 
 
@@ -74,7 +74,7 @@ class Noted(Float16):
     found: list[Any] = field(default_factory=list)
 
     def encode(self, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, list[bytes]]:
-        self.found.append(ctx.secret)
+        self.found.append(ctx.party)
         return super().encode(ctx, memory, mail)
 
 
@@ -84,11 +84,11 @@ def test_every_party_has_its_own_secret_and_nobody_that_of_all(task: Task, data:
     plan = Plan(cohort=7, secret=9, attacks=(spy,), malicious=malicious, downlink=noted)
     simulation = Simulation(Vmap(task), data, FedAvg(steps=1), plan, 7)
     list(simulation.run())
+    assert len(spy.found) == 2 and all(torch.equal(party, malicious) for party in spy.found)
+    assert noted.found and set(noted.found) == {"server"}
     ctx = simulation.context(0)
-    attackers, server = ctx.of_parties(malicious).secret, ctx.of_server().secret
-    assert isinstance(attackers, Tensor)
-    assert len(spy.found) == 2 and all(torch.equal(secret, attackers) for secret in spy.found)
-    assert noted.found and set(noted.found) == {server}
+    attackers = ctx.of_parties(malicious).private.bits("mask")
+    assert len({int(ctx.of_server().private.bits("mask")), int(ctx.private.bits("mask")), *attackers.tolist()}) == 4
 
 
 @dataclass(frozen=True, kw_only=True)

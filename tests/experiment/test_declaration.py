@@ -137,7 +137,7 @@ def test_a_module_in_the_place_of_a_task_is_told_how_to_become_one() -> None:
     module = nn.Linear(60, 10)
     with pytest.raises(SettingError, match=r"task = Linear\(\.\.\.\): it is a module; .* descant\.Task\(module\)"):
         dc.simulate(module, data, "local", rounds=1)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match=r"task = 3: it must be a task"):
+    with pytest.raises(SettingError, match=r"task is a int: it must be a task"):
         dc.simulate(3, data, "local", rounds=1)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match=r"data is a list: it must be a descant\.FederatedData"):
         dc.simulate(dc.Task(module), [data], "local", rounds=1)  # type: ignore[arg-type]

@@ -195,3 +195,14 @@ def test_gradients_are_counted_up_to_the_last_round(task: dc.Task, data: dc.Fede
 def test_a_metric_may_not_take_the_place_of_the_loss() -> None:
     with pytest.raises(SettingError, match=r"Metric\.name"):
         dc.Metric("loss", lambda outputs, targets: targets, higher_is_better=False)
+
+
+def test_data_in_the_place_of_the_task_is_refused_in_a_line(task: dc.Task, data: dc.FederatedData) -> None:
+    with pytest.raises(SettingError, match=r"^task is a FederatedData: it must be a task: descant.Task\(module\)$"):
+        dc.simulate(data, task, "fedavg", rounds=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is such a device here")
+def test_a_device_that_is_not_there_is_refused(task: dc.Task, data: dc.FederatedData) -> None:
+    with pytest.raises(SettingError, match="device = 'cuda': there is no such device here"):
+        dc.simulate(task, data, "fedavg", rounds=1, device="cuda")

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
+import descant as dc
 from descant.report import Report
-from descant.report.series import both_models, chosen, holdings, over_rounds, sorted_clients, thinned
+from descant.report.series import both_models, chosen, holdings, over_rounds, per_client, sorted_clients, thinned
+from descant.report.tables import worst_served
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +126,27 @@ def test_thinning_keeps_both_ends_and_no_more_than_asked(count: int, most: int) 
         assert kept[0] == 0 and kept[-1] == count - 1
     if count <= most:
         assert kept == list(range(count))
+
+
+def test_clients_that_attack_are_not_among_the_served(tmp_path: Path) -> None:
+    data = dc.data.synthetic(clients=6, samples=30)
+    for name in ("fedavg", "local"):
+        torch.manual_seed(0)
+        dc.simulate(
+            dc.Task(torch.nn.Linear(60, 10)),
+            data,
+            name,
+            rounds=2,
+            attacks="sign-flip",
+            malicious=[1, 4],
+            out=tmp_path / name,
+        )
+    report = Report.of(tmp_path)
+    [experiment] = report.experiments
+    for entry in experiment.entries:
+        [values] = per_client(entry, experiment, "test_accuracy", "personal").values()
+        assert np.isnan(values).nonzero()[0].tolist() == [1, 4]
+    named = [row[1].text for row in worst_served(experiment).rows]
+    assert named and not {"1", "4"} & set(named)
+    [page] = report.save(tmp_path / "report.html")
+    assert "Figures are of the benign clients, without the 2 malicious." in page.read_text()

@@ -13,7 +13,7 @@ from descant.cli.fit import Column, print_fitted
 from descant.errors import unknown
 from descant.experiment import Run
 from descant.experiment.grid import Cell
-from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, with_spread
+from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, whose, with_spread
 
 _STATISTICS = ("weighted_mean", "std", "worst_10")
 
@@ -46,6 +46,8 @@ def print_run(run: Run, console: Console) -> None:
         f"{figures['rounds']} rounds, {up} up, {down} down, "
         f"{figures['gradients_per_client']:.0f} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
+    if said := whose([run]):
+        console.print(said)
 
 
 def comparison_table(
@@ -86,6 +88,8 @@ def comparison_table(
         f"{seeds} {'seed' if seeds == 1 else 'seeds'}. Bytes are of the whole run, gradients are minibatch "
         "gradients a client."
     )
+    if said := whose(run for _, run in results):
+        console.print(said)
     if differ := unequal(found):
         spent = ", ".join(f"{label} {count:,.0f}" for label, count in differ.items())
         console.print(f"Not at equal compute: example gradients a client are {spent}.", markup=False)

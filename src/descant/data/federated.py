@@ -80,7 +80,10 @@ class FederatedData:
         if self.numbers is None:
             return numbers
         order = self.numbers.argsort()
-        return order[torch.searchsorted(self.numbers[order], numbers)]
+        places = order[torch.searchsorted(self.numbers[order], numbers).clamp(max=len(order) - 1)]
+        if not torch.equal(self.numbers[places], numbers):
+            raise DataError(f"some of the clients {numbers.tolist()} are not in this data")
+        return places
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.ledger import ACCOUNTS, Ledger
-from descant.engine.links import Down, Parcels, decode, encode, references, seen_by, sent_like
+from descant.engine.links import Broadcast, Parcels, decode, encode, references, seen_by, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.engine.view import Setting, View
@@ -41,7 +41,7 @@ class Clients:
         data: FederatedData,
         method: Method,
         plan: Plan,
-        down: Down,
+        down: Broadcast,
         folder: Path | None = None,
     ) -> None:
         self.execution, self.data, self.method, self.plan = execution, data, method, plan
@@ -66,7 +66,7 @@ class Clients:
         """Begin in the context of an interrupted run: clients that took no part yet start with its secret."""
         self._start = ctx.at(0)
 
-    def work(self, ctx: Context, who: Tensor, down: Down, sends: Tensor | None = None) -> Mail:
+    def work(self, ctx: Context, who: Tensor, down: Broadcast, sends: Tensor | None = None) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
 
         The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
@@ -87,7 +87,7 @@ class Clients:
         leaves = message | asked | self._told(local) if message else {}
         return Mail.of(leaves, who, ctx).only(sends)
 
-    def hear(self, ctx: Context, who: Tensor, reply: Down) -> None:
+    def hear(self, ctx: Context, who: Tensor, reply: Broadcast) -> None:
         """What the clients `who` make of the server's reply at the end of a round."""
         heard, state, local = self._open(ctx, who, reply, self._training)
         self.bill_down(who, heard, {})
@@ -96,17 +96,17 @@ class Clients:
         self._check_finite(who, new)
         self._close(who, new, local)
 
-    def personal(self, ctx: Context, who: Tensor, down: Down) -> tuple[Tensor, Tensor]:
+    def personal(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy after a broadcast, with running statistics [K, b]."""
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
         return self.method.personal(seen, state, local), local.statistics("personal")
 
-    def statistics(self, ctx: Context, who: Tensor, down: Down) -> Tensor:
+    def statistics(self, ctx: Context, who: Tensor, down: Broadcast) -> Tensor:
         """The clients' own running statistics [K, b] of the shared model."""
         return self._open(ctx, who, down, self._deployed)[2].statistics("shared")
 
-    def refer(self, mail: Mail, down: Down) -> Mail:
+    def refer(self, mail: Mail, down: Broadcast) -> Mail:
         """The mail with what its leaves moved away from, as the clients know it."""
         last = self._remembered("sent", mail) if self.keeps_sent else {}
         return replace(mail, references=references(self.method, mail, down, last))
@@ -153,7 +153,7 @@ class Clients:
             total = total + (size if name not in fetched else size * fetched[name] // max(1, whole(leaf)))
         self.ledger.add("bytes_down", self.data.places(who), total)
 
-    def _open(self, ctx: Context, who: Tensor, down: Down, setting: Setting) -> tuple[Tree, Tree, View]:
+    def _open(self, ctx: Context, who: Tensor, down: Broadcast, setting: Setting) -> tuple[Tree, Tree, View]:
         """What the clients `who` hear, what they hold, and the view a method gets of them."""
         seen = seen_by(who, down)
         state = self.store.gather(self.data.places(who))
@@ -207,7 +207,7 @@ class Clients:
     def _remembered(self, owner: str, mail: Mail) -> Tree:
         return within(owner, self.store.gather(self.data.places(mail.clients), owner))
 
-    def _asked(self, ctx: Context, who: Tensor, down: Down) -> Tree:
+    def _asked(self, ctx: Context, who: Tensor, down: Broadcast) -> Tree:
         """What the run's aggregator asks clients for, found before their work and apart from it."""
         if "loss" not in self.plan.aggregator.reads:
             return {}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from descant.context import Context
+from descant.engine.links import through
 from descant.engine.measure import measure
 from descant.engine.records import Account, Evaluated
 from descant.errors import require
@@ -52,7 +53,8 @@ class Evaluation:
 
 def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> Iterator[Evaluated | Account]:
     """Loss and metric of every client's models on each part, as the run's `Evaluation` asks, and the accounts."""
-    wanted, method, down = clients.plan.evaluation, clients.method, server.broadcast(ctx)
+    wanted, method = clients.plan.evaluation, clients.method
+    down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
     yield clients.ledger.account(ctx.round)
     evaluated: dict[str, Evaluated] = {}
     for model in wanted.models:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from descant.codecs import Codec, CodecError
+from descant.codecs import Codec
 from descant.context import Context
 from descant.mail import LAST, Form, Mail
 from descant.methods import Method, PerClient
 from descant.trees import Tree
 
-Down = Mapping[str, Tensor | PerClient]
+Broadcast = Mapping[str, Tensor | PerClient]
+# What a codec may raise because of a message. A mistake in its own code (a TypeError, say) is no message's fault.
+REFUSED = (ValueError, ArithmeticError, LookupError, RuntimeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Parcels:
         return Parcels([self.payloads[i] for i in which], self.clients[at], self.started[at], self.form)
 
 
-def seen_by(who: Tensor, down: Down) -> Tree:
+def seen_by(who: Tensor, down: Broadcast) -> Tree:
     """A broadcast as the clients `who` [K] see it: every leaf [K, ...]."""
     return {
         name: leaf.rows[who] if isinstance(leaf, PerClient) else leaf.expand(len(who), *leaf.shape)
@@ -39,7 +41,7 @@ def seen_by(who: Tensor, down: Down) -> Tree:
     }
 
 
-def through(codec: Codec, ctx: Context, down: Down) -> dict[str, Tensor | PerClient]:
+def through(codec: Codec, ctx: Context, down: Broadcast) -> dict[str, Tensor | PerClient]:
     """A broadcast as it arrives: encoded and decoded."""
     if codec.exact:
         return dict(down)
@@ -53,7 +55,7 @@ def through(codec: Codec, ctx: Context, down: Down) -> dict[str, Tensor | PerCli
     return arrived
 
 
-def references(method: Method, mail: Mail, down: Down, last: Tree) -> Tree:
+def references(method: Method, mail: Mail, down: Broadcast, last: Tree) -> Tree:
     """What the leaves of some mail moved away from; `last` [S, ...] is what the senders sent last, if kept."""
     found: Tree = {}
     for name, sent in method.sends.items():
@@ -69,7 +71,7 @@ def references(method: Method, mail: Mail, down: Down, last: Tree) -> Tree:
     return found
 
 
-def sent_like(method: Method, ctx: Context, down: Down) -> Tree:
+def sent_like(method: Method, ctx: Context, down: Broadcast) -> Tree:
     """The shapes of the leaves that say what they are, without running the method: one row [1, ...] each, zero."""
     first = method.first_sent(ctx)
     rows: Tree = {}
@@ -84,7 +86,9 @@ def encode(codec: Codec, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, 
     try:
         memory, payloads = codec.encode(ctx, memory, mail)
         return memory, Parcels(payloads, mail.clients, mail.started, mail.form), 0
-    except CodecError:
+    except torch.OutOfMemoryError:
+        raise
+    except REFUSED:
         if len(mail.clients) == 1:
             none = torch.zeros(1, dtype=torch.bool, device=mail.clients.device)
             return _rows(memory, none), Parcels([], mail.clients[none], mail.started[none], mail.form), 1
@@ -106,7 +110,9 @@ def decode(codec: Codec, ctx: Context, copies: Tree, parcels: Parcels, blank: Ma
     try:
         copies, mail = codec.decode(ctx, copies, parcels.payloads, blank)
         return copies, mail, 0
-    except CodecError:
+    except torch.OutOfMemoryError:
+        raise
+    except REFUSED:
         if len(blank.clients) == 1:
             none = torch.zeros(1, dtype=torch.bool, device=blank.clients.device)
             return _rows(copies, none), blank.only(none), 1

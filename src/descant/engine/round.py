@@ -8,7 +8,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.draws import uniform
 from descant.engine.clients import Clients
-from descant.engine.links import Down, through
+from descant.engine.links import Broadcast, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, RoundRecord
 from descant.engine.server import Server
@@ -41,11 +41,11 @@ class Round:
         lost += self.ledger.late
         return self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
 
-    def downlink(self, ctx: Context, down: Down) -> Down:
+    def downlink(self, ctx: Context, down: Broadcast) -> Broadcast:
         """What the server says, as it reaches clients."""
         return through(self.plan.downlink, ctx.of_server(), down)
 
-    def work(self, ctx: Context, cohort: Tensor, down: Down, sends: bool) -> Mail:
+    def work(self, ctx: Context, cohort: Tensor, down: Broadcast, sends: bool) -> Mail:
         """The mail of the cohort after its local work, and everyone's work where all are to train."""
         trainers = cohort if self.plan.trainers == "cohort" else self.clients.here
         lots = [Mail.of({}, cohort[:0], ctx)]
@@ -66,7 +66,7 @@ class Round:
             self.attackers |= under(str(i), memory)
         return mail.but(forged, mine)
 
-    def uplink(self, ctx: Context, mail: Mail, down: Down) -> tuple[Mail, int, int]:
+    def uplink(self, ctx: Context, mail: Mail, down: Broadcast) -> tuple[Mail, int, int]:
         """The mail as it reaches the server, how many messages were lost, and how many were refused."""
         if not mail:
             return mail, 0, 0

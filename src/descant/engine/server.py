@@ -12,7 +12,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.engine.clients import STATISTICS, keeps_sent, shares_statistics
 from descant.engine.cohort import sample, sample_uniform
-from descant.engine.links import Down, Parcels, decode, references, sent_like
+from descant.engine.links import Broadcast, Parcels, decode, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.execution import Execution
@@ -94,7 +94,7 @@ class Server:
         """The global model [d] and its running statistics [b]."""
         return self.method.shared(self.view(ctx)), self.statistics
 
-    def decode(self, ctx: Context, parcels: Parcels, down: Down) -> tuple[Mail, int]:
+    def decode(self, ctx: Context, parcels: Parcels, down: Broadcast) -> tuple[Mail, int]:
         """The mail in some parcels, and how many messages could not be decoded.
 
         What the server remembers of it is kept when it takes the mail (`step`).

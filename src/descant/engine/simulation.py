@@ -13,6 +13,7 @@ from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.clients import Clients
 from descant.engine.evaluation import evaluate
+from descant.engine.links import through
 from descant.engine.plan import Plan
 from descant.engine.records import Account, Collapse, CollapseError, Evaluated, RoundRecord, Snapshot
 from descant.engine.round import Round
@@ -128,7 +129,8 @@ class Simulation:
     def personal(self, who: Tensor) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy now, and their running statistics [K, b]."""
         ctx = self.context(self.round)
-        return self.clients.personal(ctx, who, self.server.broadcast(ctx))
+        told = through(self.plan.downlink, ctx.of_server(), self.server.broadcast(ctx))
+        return self.clients.personal(ctx, who, told)
 
     def shared(self) -> tuple[Tensor, Tensor]:
         """The global model [d] and its running statistics [b]."""

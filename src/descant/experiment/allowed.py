@@ -91,13 +91,14 @@ class HowMany(Allowed):
     least: int
     listed: bool = False
     optional: bool = False
+    nothing: str = "everyone"  # what nothing stands for, where it is allowed
 
     @property
     def what(self) -> str:
         said = f"a whole number of clients, {self.least} or more, a fraction "
         said += "above 0 and at most 1.0" if self.least else "from 0.0 to 1.0"
         said += ", a list of different clients' numbers" if self.listed else ""
-        return said + (", or nothing for everyone" if self.optional else "")
+        return said + (f", or nothing for {self.nothing}" if self.optional else "")
 
     def check(self, name: str, value: Any) -> int | float | tuple[int, ...] | None:
         if value is None and self.optional:

@@ -148,13 +148,13 @@ class Settings:
         (),
         accepts="Attack | Spec | Sequence[Attack | Spec]",
     )
-    malicious: int | float | tuple[int, ...] = setting(
+    malicious: int | float | tuple[int, ...] | None = setting(
         "which clients attack: how many or a share of all, drawn by the seed, or a list of their numbers. They are "
-        "the same for every method.",
+        "the same for every method. With `attacks` it has to be given; 0 is nobody.",
         "result",
-        HowMany(0, listed=True),
-        0,
-        accepts="int | float | Sequence[int]",
+        HowMany(0, listed=True, optional=True, nothing="nobody"),
+        None,
+        accepts="int | float | Sequence[int] | None",
     )
     lost: float = setting(
         "the share of messages that are lost on their way up, after the work was done.", "result", Share(), 0.0

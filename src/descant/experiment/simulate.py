@@ -54,7 +54,7 @@ def simulate(
     codec: Codec | Spec = "native",
     downlink: Codec | Spec = "native",
     attacks: Attack | Spec | Sequence[Attack | Spec] = (),
-    malicious: int | float | Sequence[int] = 0,
+    malicious: int | float | Sequence[int] | None = None,
     lost: float = 0.0,
     secret: int | None = None,
     mode: Literal["auto", "compile", "vmap", "loop"] = "auto",
@@ -89,7 +89,7 @@ def simulate(
         downlink: how broadcasts become bytes on their way down: a codec of plain numbers.
         attacks: what malicious clients do: one attack or several, by object, name or spec.
         malicious: which clients attack: how many or a share of all, drawn by the seed, or a list of their numbers.
-            They are the same for every method.
+            They are the same for every method. With `attacks` it has to be given; 0 is nobody.
         lost: the share of messages that are lost on their way up, after the work was done.
         secret: what the parties draw in private (noise, masks) follows from it; by default it is drawn from the
             system, and follows from nothing that others know.
@@ -119,6 +119,11 @@ def simulate(
     call = Call.of(given)
     if call.store == "disk" and call.out is None:
         raise refusal("store", call.store, "'memory' unless there is a folder `out`")
+    try:
+        torch.empty(0, device=call.device)
+    except (RuntimeError, AssertionError) as error:  # the latter from a build of torch without CUDA
+        why = str(error).splitlines()[0]
+        raise SettingError(f"device = '{call.device}': there is no such device here ({why})") from error
     plan = plan_of(call, data)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
@@ -128,6 +133,8 @@ def simulate(
 
 def plan_of(settings: Settings, data: FederatedData) -> Plan:
     """What the engine needs to know of the settings."""
+    if settings.attacks and settings.malicious is None:
+        raise SettingError("attacks: nobody carries them out; say who attacks, as in malicious=0.2 (0 is nobody)")
     return Plan(
         rounds=settings.rounds,
         cohort=cohort_size(settings.cohort, len(data)),
@@ -144,7 +151,7 @@ def plan_of(settings: Settings, data: FederatedData) -> Plan:
         codec=settings.codec,
         downlink=settings.downlink,
         attacks=settings.attacks,
-        malicious=malicious_clients(settings.malicious, len(data), settings.seed),
+        malicious=malicious_clients(settings.malicious or 0, len(data), settings.seed),
         lost=settings.lost,
         secret=settings.secret,
     )
@@ -156,7 +163,7 @@ def _refuse_others(task: Any, data: Any) -> None:
         name = type(task).__name__
         raise SettingError(f"task = {name}(...): it is a module; make a task of it, as in descant.Task(module)")
     if not isinstance(task, Task):
-        raise SettingError(f"task = {task!r}: it must be a task: descant.Task(module)")
+        raise SettingError(f"task is a {type(task).__name__}: it must be a task: descant.Task(module)")
     if not isinstance(data, FederatedData):
         raise SettingError(
             f"data is a {type(data).__name__}: it must be a descant.FederatedData, "

@@ -103,6 +103,15 @@ def unequal(table: Sequence[Row], figure: str = "examples_per_client", tolerance
     return spent if high - low > tolerance * high else {}
 
 
+def whose(runs: Iterable[Run]) -> str:
+    """A sentence on whose the figures are where clients attack; nothing where nobody does."""
+    found = sorted({int(run.history.federation.members("malicious").sum()) for run in runs})
+    if not found or found[-1] == 0:
+        return ""
+    many = str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    return f"Figures are of the benign clients, without the {many} malicious."
+
+
 def human_bytes(count: float) -> str:
     """Bytes as people write them, in powers of 1,000."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -178,7 +178,6 @@ class Method(ABC):
     trains: ClassVar[tuple[str, ...]]  # the models that `local.run` is called for: "shared", "personal", ...
     has_shared: ClassVar[bool]  # whether there is a global model
     personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
-    needs: ClassVar[Literal["sums", "rows"]] = "rows"  # "sums": the server looks at messages by `aggregate` only
 
     def server_start(self, ctx: Context) -> Tree:
         """The server's first state, from the initial model `ctx.x0` [d]; the leaves in `held` are [N, ...]."""
@@ -220,6 +219,11 @@ class Method(ABC):
     def sends(self) -> Mapping[str, Sent]:
         """What the leaves of a message are, for what compresses or attacks updates: `difference`, `position`."""
         return {}
+
+    @property
+    def needs(self) -> Literal["sums", "rows"]:
+        """ "sums" where the server looks at messages by `aggregate` only, so that their sums would do."""
+        return "rows"
 
     def first_sent(self, ctx: Context) -> Tree:
         """What a client that has sent nothing yet is taken to have sent, for positions since the `LAST` one."""

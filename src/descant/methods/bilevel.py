@@ -36,7 +36,6 @@ class Bilevel(Inexact):
     """
 
     default_work: ClassVar[Work] = Work(steps=20)
-    needs: ClassVar[Literal["sums", "rows"]] = "sums"
 
     lam: float = 1.0
     eta: float | ByRound = 0.05
@@ -67,6 +66,10 @@ class Bilevel(Inexact):
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         mean = aggregate({"w": messages["w"]}, weights=messages.get("n"))
         return {"w": (1 - self.beta) * server["w"] + self.beta * mean["w"]}
+
+    @property
+    def needs(self) -> Literal["sums", "rows"]:
+        return "sums"
 
     @property
     def sends(self) -> Mapping[str, Sent]:

@@ -30,7 +30,6 @@ class FedAvg(Descent):
     trains: ClassVar[tuple[str, ...]] = ("shared",)
     has_shared: ClassVar[bool] = True
     personalizes: ClassVar[bool] = False
-    needs: ClassVar[Literal["sums", "rows"]] = "sums"
 
     weighted: bool = True
     stragglers: Literal["drop", "keep"] = "drop"
@@ -62,6 +61,10 @@ class FedAvg(Descent):
 
     def shared(self, server: ServerView) -> Tensor:
         return server["w"]
+
+    @property
+    def needs(self) -> Literal["sums", "rows"]:
+        return "sums"
 
     @property
     def sends(self) -> Mapping[str, Sent]:

@@ -75,6 +75,10 @@ class OverSolver(Descent):
         return self.solver.judged(down, self.solvers(state), local)
 
     @property
+    def needs(self) -> Literal["sums", "rows"]:
+        return self.solver.needs
+
+    @property
     def sends(self) -> Mapping[str, Sent]:
         return self.solver.sends
 

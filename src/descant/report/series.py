@@ -83,7 +83,10 @@ def chosen(experiment: Experiment) -> pl.DataFrame:
 
 
 def per_client(entry: Entry, experiment: Experiment, column: str, model: str) -> dict[int, Floats]:
-    """A column of every client [N] at the reported round of `experiment.model`, by the run that has one."""
+    """A column of every client [N] at the reported round of `experiment.model`, by the run that has one.
+
+    It is NaN for clients without examples, and for those that attack: they are in no other figure either.
+    """
     found = {}
     for place, history in enumerate(entry.histories):
         if experiment.rule == "chosen_on_valid":
@@ -94,7 +97,8 @@ def per_client(entry: Entry, experiment: Experiment, column: str, model: str) ->
             continue  # a collapsed run has no last model
         values = history.evaluated.get(model, {}).get(t, {}).get(column)  # type: ignore[arg-type]
         if values is not None:
-            found[place] = np.where(history.federation.sizes[column.split("_")[0]] > 0, values, np.nan)
+            counts = (history.federation.sizes[column.split("_")[0]] > 0) & history.federation.members("benign")
+            found[place] = np.where(counts, values, np.nan)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, with_spread
+from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, whose, with_spread
 from descant.files import plain
 from descant.report.gather import Entry, Experiment, differing, flat
 from descant.report.series import per_client
@@ -86,6 +86,8 @@ def overview(experiment: Experiment, found: list[Row], rule: str, full: bool = F
         f"clients, ± standard deviation over {seeds} {'seed' if seeds == 1 else 'seeds'}. Bytes are of the whole "
         "run and all clients, gradients are minibatch gradients a client."
     )
+    if said := whose(run for entry in experiment.entries for run in entry.runs):
+        caption += f" {said}"
     if others:
         caption += f" Figures of the {' and the '.join(others)} are of the same round."
     if rule == "best_on_test":

@@ -28,10 +28,10 @@ class HeldRows:
         self._dirty = torch.zeros(clients, dtype=torch.bool)
         self.files: Leaves | None = None
         if folder is not None and leaves:
-            spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in leaves.items()}
+            spec = {f"rows.{name}": (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in leaves.items()}
             self.files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)})
             who = self.files["touched"].nonzero().squeeze(1)
-            self._put(who, {name: self.files.read(name, who) for name in leaves})
+            self._put(who, {name: self.files.read(f"rows.{name}", who) for name in leaves})
 
     def replace(self, leaves: Tree) -> None:
         """Take the new leaves in the place of the old ones."""
@@ -40,7 +40,8 @@ class HeldRows:
             if old._version != self._versions[name]:  # changed in place: nobody knows which rows
                 self._dirty[:] = True
             elif new is not old:
-                self._dirty |= (new != old).reshape(len(new), -1).any(1).cpu()
+                differs = (new != old) | (new.signbit() != old.signbit())  # 0 and -0 are other bits
+                self._dirty |= differs.reshape(len(new), -1).any(1).cpu()
             self._keep(name, new.contiguous())
 
     def changed(self) -> tuple[Tensor, Tree]:
@@ -75,5 +76,5 @@ class HeldRows:
     def _write(self, who: Tensor, rows: Tree) -> None:
         assert self.files is not None
         for name in self.leaves if len(who) else ():
-            self.files.write(name, who, rows[name])
+            self.files.write(f"rows.{name}", who, rows[name])
         self.files.write("touched", who, torch.ones(len(who), dtype=torch.bool))
