@@ -21,3 +21,11 @@ def test_nothing_heavy_is_loaded(code: str) -> None:
     code += f"\nimport sys\nprint([name for name in {HEAVY!r} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    import descant
+
+    for name in descant.__all__:
+        assert getattr(descant, name) is not None
+    assert {"aggregators", "attacks", "codecs", "datasets", "methods"} <= set(descant.__all__)

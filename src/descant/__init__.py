@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from descant.version import __version__
 
 if TYPE_CHECKING:
-    from descant import aggregators, codecs, coupling, data, datasets, methods, models
+    from descant import aggregators, attacks, codecs, coupling, data, datasets, methods, models
     from descant.data import FederatedData
     from descant.engine import Evaluation
     from descant.experiment import Run
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     load = Run.load
 
 # Where a name lies. It is imported when it is first used, so that `descant --help` need not wait for torch.
-_PACKAGES = ("aggregators", "codecs", "coupling", "data", "datasets", "methods", "models")
+_PACKAGES = ("aggregators", "attacks", "codecs", "coupling", "data", "datasets", "methods", "models")
 _PLACES = {
     "Evaluation": "engine",
     "FederatedData": "data",
@@ -38,6 +38,7 @@ __all__ = [
     "Task",
     "__version__",
     "aggregators",
+    "attacks",
     "codecs",
     "coupling",
     "data",
