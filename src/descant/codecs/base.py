@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from descant.codecs.raw import flat, length_of, pieces, raw, rows_of
+from descant.codecs.raw import check_lengths, flat, length_of, pieces, raw, rows_of
 from descant.context import Context
-from descant.errors import CodecError
 from descant.mail import Form, Mail
 from descant.trees import Tree, under, within
 
@@ -107,10 +106,3 @@ class UpdateCodec(Codec):
 
 def _plain(mail: Mail) -> Mapping[str, Tensor]:
     return {name: leaf for name, leaf in mail.items() if name not in mail.references}
-
-
-def check_lengths(payloads: list[bytes], length: int) -> None:
-    """Refuse payloads of another length."""
-    for payload in payloads:
-        if len(payload) != length:
-            raise CodecError(f"a payload of {len(payload)} bytes arrived where {length} were expected")

@@ -23,9 +23,7 @@ def raw(leaves: Mapping[str, Tensor], senders: int) -> list[bytes]:
 def rows_of(payloads: list[bytes], form: Form, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """The leaves [S, ...] that payloads of a form hold."""
     length = length_of(form)
-    for payload in payloads:
-        if len(payload) != length:
-            raise CodecError(f"a payload of {len(payload)} bytes arrived where {length} were expected")
+    check_lengths(payloads, length)
     buffer = torch.frombuffer(bytearray(b"".join(payloads)), dtype=torch.uint8) if length and payloads else None
     leaves, start = {}, 0
     for name, shape, dtype in zip(form.names, form.shapes, form.dtypes, strict=True):
@@ -68,3 +66,10 @@ def pieces(payloads: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         firsts.append(payload[4 : 4 + length])
         rests.append(payload[4 + length :])
     return firsts, rests
+
+
+def check_lengths(payloads: list[bytes], length: int) -> None:
+    """Refuse payloads of another length."""
+    for payload in payloads:
+        if len(payload) != length:
+            raise CodecError(f"a payload of {len(payload)} bytes arrived where {length} were expected")

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from descant.codecs.base import UpdateCodec, check_lengths
-from descant.codecs.raw import as_bytes, flat, rows_of
+from descant.codecs.base import UpdateCodec
+from descant.codecs.raw import as_bytes, check_lengths, flat, rows_of
 from descant.context import Context
 from descant.errors import CodecError, require
 from descant.mail import Form
