@@ -14,6 +14,14 @@ class ResumeError(SettingError):
     """A run that cannot be gone on with, or not with what was handed in."""
 
 
+class MeanwhileError(ResumeError):
+    """A folder in which another process has run, or begun, something since it was looked at."""
+
+
+class BusyError(SettingError):
+    """A folder that another process is at work in."""
+
+
 class DamagedError(ValueError):
     """A file of a run that is not what was written: damaged, missing, changed by hand, or of another run."""
 

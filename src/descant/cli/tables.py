@@ -12,7 +12,7 @@ from rich.table import Table
 from descant.cli.fit import Column, print_fitted
 from descant.errors import unknown
 from descant.experiment import Run
-from descant.experiment.grid import Cell
+from descant.experiment.cells import Cell
 from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, whose, with_spread
 
 _STATISTICS = ("weighted_mean", "std", "worst_10")
@@ -24,6 +24,8 @@ def print_run(run: Run, console: Console) -> None:
     title = f"{run.config['method']['name']} on {run.config['data']['name']}"
     if run.collapse:
         title += f": collapsed in round {run.collapse.round} ({run.collapse.why})"
+    if run.stopped:
+        title += f": stopped after round {run.stopped.round} of {run.config['rounds']} ({run.stopped.why})"
     wanted = {f"test {metric}": f"test_{metric}.mean"}
     wanted |= {statistic.replace("_", " "): f"test_{metric}.{statistic}" for statistic in _STATISTICS}
     wanted |= {"test loss": "test_loss.mean", "train loss": "train_loss.mean"}
@@ -97,7 +99,7 @@ def comparison_table(
 
 def print_figure(results: Sequence[tuple[Cell, Run]], name: str, console: Console, first: int = 0) -> None:
     """Print one figure by its name: a row a method, a column a seed, and their mean."""
-    figures = [(cell.label, cell.settings.seed, run.summary(first)) for cell, run in results]
+    figures = [(cell.label, cell.seed, run.summary(first)) for cell, run in results]
     known = dict.fromkeys(figure for _, _, found in figures for figure in found)
     if name not in known:
         raise unknown("figure", name, known)

@@ -52,10 +52,9 @@ class Evaluation:
 
 
 def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> Iterator[Evaluated | Account]:
-    """Loss and metric of every client's models on each part, as the run's `Evaluation` asks, and the accounts."""
+    """Loss and metric of every client's models on each part, as the run's `Evaluation` asks; last the accounts."""
     wanted, method = clients.plan.evaluation, clients.method
     down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
-    yield clients.ledger.account(ctx.round)
     evaluated: dict[str, Evaluated] = {}
     for model in wanted.models:
         if model == "selected" or (model == "shared" and not method.has_shared):
@@ -79,6 +78,7 @@ def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> It
         yield evaluated[model]
     if "selected" in wanted.models and len(evaluated) == 2:
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
+    yield clients.ledger.account(ctx.round)
 
 
 def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:

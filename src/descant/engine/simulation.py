@@ -48,6 +48,7 @@ class Simulation:
         self.everyone = torch.arange(len(data), device=device)
         self.x0 = self.task.start().to(device)
         self.round = 0
+        self.last = plan.rounds  # the round to end with
         self.secret = randbits(62) if plan.secret is None else plan.secret
         start = self.context(0)
         for attack in plan.attacks:
@@ -77,15 +78,15 @@ class Simulation:
         return Context(round, plan.seed, len(self.everyone), self.task.layout, self.x0, self.secret)
 
     def run(self) -> Iterator[Record]:
-        """Train up to the planned rounds, or until the federation collapses.
+        """Train up to the planned rounds, until the federation collapses, or until somebody calls `stop`.
 
         A round's evaluation comes after its own record, and before that of the next round: whoever restores a
         snapshot of a round gets the evaluation again.
         """
         while True:
-            if self.plan.evaluation.due(self.round, self.plan.rounds):
+            if self.plan.evaluation.due(self.round, self.last):
                 yield from evaluate(self.context(self.round), self.clients, self.server, self.evaluated_at_once)
-            if self.round >= self.plan.rounds:
+            if self.round >= self.last:
                 return
             self.round += 1
             try:
@@ -93,6 +94,10 @@ class Simulation:
             except CollapseError as error:
                 yield Collapse(self.round, str(error))
                 return
+
+    def stop(self) -> None:
+        """End with the round that was played last; it is evaluated, as a last round is."""
+        self.last = self.round
 
     def snapshot(self) -> Snapshot:
         """What the last round left: enough to go on from, together with what the stores have settled."""

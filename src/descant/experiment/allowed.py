@@ -213,17 +213,3 @@ class Instance(Allowed):
         if value is not None and not isinstance(value, self.kinds):
             raise refusal(name, value, self.what)
         return value
-
-
-@dataclass(frozen=True)
-class Function(Allowed):
-    """A function, or nothing."""
-
-    @property
-    def what(self) -> str:
-        return "a function, or nothing"
-
-    def check(self, name: str, value: Any) -> Any:
-        if value is not None and not callable(value):
-            raise refusal(name, value, self.what)
-        return value

@@ -24,7 +24,6 @@ from descant.experiment.allowed import (
     Allowed,
     Device,
     Flag,
-    Function,
     HowMany,
     Instance,
     OneOf,
@@ -33,8 +32,11 @@ from descant.experiment.allowed import (
     Whole,
     refusal,
 )
+from descant.experiment.callback import Callback
 from descant.experiment.journal import Journal
+from descant.experiment.listeners import Callbacks
 from descant.experiment.parts import Part, Parts, When
+from descant.experiment.progress import Watched
 
 Trainers = Literal["cohort", "everyone"]
 Nonfinite = Literal["drop", "keep"]
@@ -259,8 +261,19 @@ class Call(Settings):
         None,
     )
     overwrite: bool = setting("replace the run that already lies in `out`.", "call", Flag(), False)
-    progress: Callable[[Record], None] | None = setting(
-        "called with every record as it is made.", "call", Function(), None
+    progress: bool | Callable[[Record], None] | None = setting(
+        "True shows a bar, in a terminal and in a notebook, and a line now and then elsewhere. A function is "
+        "called with every record as it is made.",
+        "call",
+        Watched(),
+        None,
+    )
+    callbacks: tuple[Callback, ...] = setting(
+        "what looks on while the run goes on, and may stop it: objects of `descant.callbacks`, or of your own.",
+        "call",
+        Callbacks(),
+        (),
+        accepts="Callback | Sequence[Callback]",
     )
 
 

@@ -41,6 +41,14 @@ class Federation:
         return cls(list(data.clients), sizes, labels, attacks)
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """A run that ended before its planned rounds, because a callback asked for it: after which round, and why."""
+
+    round: int
+    why: str
+
+
 @dataclass
 class History:
     """The rounds and the evaluations of a run. Columns of an evaluation are like 'test_accuracy', each [N]."""
@@ -52,6 +60,7 @@ class History:
     evaluated: dict[str, dict[int, dict[str, NDArray[np.float64]]]] = field(default_factory=dict)
     spent: dict[int, dict[str, NDArray[np.int64]]] = field(default_factory=dict)
     collapse: Collapse | None = None
+    stopped: Stopped | None = None
 
     def add(self, record: Record) -> None:
         match record:
@@ -112,6 +121,8 @@ class History:
             "collapsed": self.collapse is not None,
             "collapsed_round": self.collapse.round if self.collapse else None,
             "collapsed_why": self.collapse.why if self.collapse else None,
+            "stopped_round": self.stopped.round if self.stopped else None,
+            "stopped_why": self.stopped.why if self.stopped else None,
             "rounds": len(self.rounds),
             "clients": len(self.federation.names),
             "malicious": int(self.federation.members("malicious").sum()),

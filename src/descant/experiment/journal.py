@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from descant.engine import Collapse, Record, RoundRecord, Simulation
-from descant.errors import ResumeError, SettingError
+from descant.errors import MeanwhileError, ResumeError, SettingError
 from descant.experiment.commits import Commits
 from descant.experiment.folder import (
     CLIENTS,
@@ -105,8 +105,10 @@ class Journal:
         self._lock = Lock(self.folder)
         try:
             self._look_again()
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
+            if isinstance(error, SettingError):  # there was nothing to refuse at the first look
+                raise MeanwhileError(str(error)) from None
             raise
         return self
 
@@ -170,12 +172,14 @@ class Journal:
         self._mark = write_json(self.folder / START, start)
         return config
 
-    def restore(self, simulation: Simulation, history: History) -> None:
-        """Bring a simulation and its history to where the last commit left them."""
+    def restore(self, simulation: Simulation, history: History) -> list[Record]:
+        """Bring a simulation and its history to where the last commit left them; return what was reported then."""
         self._commits = Commits(self._work, self._mark)
-        for record in self._commits.restore(simulation):
+        before = self._commits.restore(simulation)
+        for record in before:
             history.add(record)
         self._committed = monotonic()
+        return before
 
     def add(self, record: Record, simulation: Simulation) -> None:
         """Keep a record, and commit where it is time to.

@@ -24,11 +24,14 @@ from descant.execution import Execution, Loop
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
 from descant.experiment.allowed import refusal
+from descant.experiment.callback import Callback
 from descant.experiment.declaration import Call, Settings
 from descant.experiment.identity import fingerprints
 from descant.experiment.journal import Journal
+from descant.experiment.listeners import Listeners
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.parts import Part
+from descant.experiment.progress import watched
 from descant.methods import Method
 from descant.task import Task
 from descant.threads import using_threads
@@ -66,7 +69,8 @@ def simulate(
     label: str | None = None,
     out: str | Path | Journal | None = None,
     overwrite: bool = False,
-    progress: Callable[[Record], None] | None = None,
+    progress: bool | Callable[[Record], None] | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
 ) -> Run:
     """Train `method` on the clients of `data` for a number of rounds.
 
@@ -108,12 +112,15 @@ def simulate(
         label: the run's name in tables and charts; the method's by default. Runs of the same label are its seeds.
         out: a folder to leave the run in. Should it be interrupted, `resume` goes on with it from there.
         overwrite: replace the run that already lies in `out`.
-        progress: called with every record as it is made.
+        progress: True shows a bar, in a terminal and in a notebook, and a line now and then elsewhere. A function
+            is called with every record as it is made.
+        callbacks: what looks on while the run goes on, and may stop it: objects of `descant.callbacks`, or of your
+            own.
     """
     given = dict(locals())  # the arguments, as they are declared in descant.experiment.declaration
     for name in ("task", "data", "method"):
         del given[name]
-    _refuse_others(task, data)
+    refuse_others(task, data)
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = Part("methods").check("method", method)
     call = Call.of(given)
@@ -127,8 +134,10 @@ def simulate(
     plan = plan_of(call, data)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
-    with using_threads(call.threads), journal or nullcontext():
-        return _carry_out(task, data, learns, call, plan, journal)
+    title = call.label or learns.name
+    shown = watched(call.progress, title, call.seed, call.rounds)
+    with using_threads(call.threads), journal or nullcontext(), shown as progress:
+        return _carry_out(task, data, learns, replace(call, progress=progress), plan, journal)
 
 
 def plan_of(settings: Settings, data: FederatedData) -> Plan:
@@ -157,7 +166,7 @@ def plan_of(settings: Settings, data: FederatedData) -> Plan:
     )
 
 
-def _refuse_others(task: Any, data: Any) -> None:
+def refuse_others(task: Any, data: Any) -> None:
     """Refuse what is no task and no data, and say how to make one."""
     if isinstance(task, nn.Module):
         name = type(task).__name__
@@ -200,20 +209,23 @@ def _carry_out(
     history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data, plan.malicious.tolist()))
     folder = journal.clients if journal is not None and call.store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder)
-    if journal is not None:
-        journal.restore(simulation, history)
-    with using_threads(threads_inside(execution)):
+    before = journal.restore(simulation, history) if journal is not None else []
+    listeners = Listeners(call.callbacks, history, journal.folder if journal is not None else None)
+    with listeners, using_threads(threads_inside(execution)):
+        listeners.start(config, before, simulation)
         for record in simulation.run() if history.collapse is None else ():
             history.add(record)
             if journal is not None:
                 keep_notes(journal.folder, execution.notes)
                 journal.add(record, simulation)
-            if call.progress is not None:
+            if callable(call.progress):
                 call.progress(record)
+            listeners.take(record, simulation)
     run = Run(config, history, simulation)
     if journal is not None:
         run.save(journal.folder)
         journal.finish()
+    listeners.end(run)
     return run
 
 

@@ -38,7 +38,7 @@ def _row(label: str, summaries: Sequence[dict[str, Any]]) -> Row:
     named = dict.fromkeys(
         n for s in summaries for n, v in s.items() if isinstance(v, int | float) and not isinstance(v, bool)
     )
-    names = [n for n in named if n != "collapsed_round"]  # there is none where a run has not collapsed
+    names = [n for n in named if n not in ("collapsed_round", "stopped_round")]  # most runs have none
     values = {n: np.array([s.get(n, np.nan) for s in summaries], dtype=float) for n in names}
     return Row(
         label=label,

@@ -158,6 +158,10 @@ def notices(experiment: Experiment, found: list[Row]) -> list[str]:
             round, why = run.collapse.round, run.collapse.why
             seed = entry.seeds[entry.runs.index(run)]
             said.append(f"{entry.label}, seed {seed}, collapsed in round {round}: {why}.")
+        for seed, run in zip(entry.seeds, entry.runs, strict=True):
+            if run.stopped is not None:
+                after = f"after round {run.stopped.round} of {run.config['rounds']}"
+                said.append(f"{entry.label}, seed {seed}, was stopped {after}: {run.stopped.why}.")
     if len(found) > 1:
         if spent := unequal(found):
             said.append(f"Not at equal compute: example gradients a client are {_listed(spent, '{:,.0f}'.format)}.")
@@ -172,6 +176,12 @@ def notices(experiment: Experiment, found: list[Row]) -> list[str]:
         if len({tuple(s) for s in seeds.values()}) > 1:
             told = "; ".join(f"{label} has {', '.join(s)}" for label, s in seeds.items())
             said.append(f"Not the same seeds: {told}.")
+    for entry in experiment.entries:
+        if entry.alike:
+            many = (
+                f"{entry.label}: its {len(entry.runs)} seeds gave the same result up to rounding, and count as one"
+            )
+            said.append(f"{many}. Nothing was drawn by them: no cohort, no minibatch, no model and no data.")
     if all(row.seeds == 1 for row in found):
         said.append("One seed: there is no spread, and small differences may be chance.")
     return said
