@@ -98,7 +98,6 @@ class Simulation:
         """What the last round left: enough to go on from, together with what the stores have settled."""
         rows = {name: store.changed() for name, store in self.stores.items()}
         server = self.server.tree() | under("attackers", self.rounds.attackers)
-        server["run.secret"] = torch.tensor(self.secret)
         return Snapshot(self.round, server, rows, self.ledger.of(rows["clients"][0]))
 
     def settle(self, snapshot: Snapshot) -> None:
@@ -111,9 +110,7 @@ class Simulation:
         """Go back to a snapshot; doing so again changes nothing."""
         device = self.x0.device
         self.round = snapshot.round
-        self.secret = int(snapshot.server["run.secret"])
-        self.clients.restart(self.context(0))
-        self.server.restore(without(snapshot.server, "attackers", "run"))
+        self.server.restore(without(snapshot.server, "attackers"))
         self.rounds.attackers = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
         for name, (who, rows) in snapshot.rows.items():
             if len(who):

@@ -196,6 +196,7 @@ def _carry_out(
     config = _config(task, data, method, call, plan, carried_out, prints)
     if journal is not None:
         config = journal.begin(config, prints)
+        plan = plan if plan.secret is not None else replace(plan, secret=journal.secret)
     execution = _as_begun(execution, config["execution"], journal)
     history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data, plan.malicious.tolist()))
     folder = journal.clients if journal is not None and call.store == "disk" else None
