@@ -59,9 +59,9 @@ class Journal:
         self.folder, self.settings, self._overwrite = folder, settings, overwrite
         self._mark = ""  # the checksum of start.json, which every commit repeats
         self._model: dict[str, Tensor] = {}
-        self.started: dict[str, Any] | None = None  # what start.json said, for a run that goes on
+        self.started: dict[str, Any] | None = None  # the content of start.json, if an interrupted run is resumed
         self._secret = 0  # what parties draw in private follows from it, where the run does not say from what
-        self._begun = False  # whether a new run has taken the place of what lay here
+        self._begun = False  # whether a new run was begun here, and whatever lay here before was removed
         self._every: int | None = None
         self._records: list[Record] = []
         self._committed, self._took = monotonic(), 0.0
