@@ -69,13 +69,13 @@ class Part:
         return Part(inputs, targets, torch.cat([ends.new_zeros(1), ends]))
 
     def at_most(self, examples: int, seed: int) -> Part:
-        """So many examples of each client, drawn by the seed, or all where there are fewer; in the order they had."""
+        """At most so many examples of each client, drawn by the seed, in the order that they had."""
         owners, first = self.owners, self.offsets[self.owners]
         place = torch.arange(len(owners), device=first.device)
         by_draw = uniform(seed, "at most", owners, place - first).argsort()
         order = by_draw[
             owners[by_draw].argsort(stable=True)
-        ]  # clients one after the other, each in the order drawn
+        ]  # client by client, each in the order drawn
         kept = order[place - first < examples].sort().values
         ends = self.sizes.clamp(max=examples).cumsum(0)
         return Part(self.inputs[kept], self.targets[kept], torch.cat([ends.new_zeros(1), ends]))
