@@ -54,6 +54,7 @@ def test_the_table_has_means_and_spreads_over_seeds(compared: dc.Comparison) -> 
     row = table.row(1, named=True)
     assert row["test_accuracy"] == pytest.approx(np.mean(accuracies))
     assert row["test_accuracy_spread"] == pytest.approx(np.std(accuracies, ddof=1))
+    assert table["worse_than_alone"][0] is None and 0 <= row["worse_than_alone"] <= 1
     assert row["bytes_up"] == np.mean([figures["bytes_up"] for figures in each]) > 0
     with pytest.raises(SettingError, match="first = 9"):
         compared.table(first=9)

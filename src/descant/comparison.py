@@ -14,6 +14,7 @@ from descant.errors import SettingError, unknown
 from descant.experiment import Callback, Run
 from descant.experiment.declaration import Call, declared
 from descant.experiment.grid import Grid, comparison
+from descant.experiment.harm import worse_than_alone
 from descant.experiment.objects import Problem, grid_of
 from descant.experiment.progress import Progress
 from descant.experiment.table import rows, with_spread
@@ -119,12 +120,15 @@ class Comparison:
             "test_loss": f"{model}.test_loss.mean@{rule}",
         }
         spent = ("bytes_up", "bytes_down", "gradients_per_client", "examples_per_client", "seconds")
+        harmed = worse_than_alone(self.runs, rule, first)
         lines = []
         for row in rows([(label, run) for label, runs in self.runs.items() for run in runs], first):
             line: dict[str, Any] = {"method": row.label, "seeds": row.seeds, "collapsed": row.collapsed}
             line["round"] = row.mean.get(f"{model}.round@{rule}")
             for column, name in named.items():
                 line |= {column: row.mean.get(name), f"{column}_spread": row.spread.get(name)}
+            shares = harmed.get(row.label)
+            line["worse_than_alone"] = sum(shares) / len(shares) if shares else None
             lines.append(line | {name: row.mean[name] for name in spent})
         return pl.DataFrame(lines, infer_schema_length=None)
 

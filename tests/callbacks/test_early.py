@@ -63,6 +63,7 @@ def test_it_says_what_was_not_better() -> None:
     assert stop == Stop("personal.valid_loss.mean was no better than in round 4 in 1 evaluations")
 
 
+@pytest.mark.slow
 def test_a_run_that_overfits_is_stopped_near_its_best_round() -> None:
     data = dc.data.synthetic(clients=6, samples=30, dim=30, classes=5, seed=2)
     torch.manual_seed(0)

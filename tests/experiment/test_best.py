@@ -44,6 +44,13 @@ def test_without_validation_data_it_is_the_last_round_and_all_that_was_spent() -
     assert best.gradients_per_client == figures["gradients_per_client"]
 
 
+def test_newcomers_spend_nothing_and_count_for_nothing() -> None:
+    run = simulate(newcomers=2, evaluate={"parts": ["train", "test"]})
+    best, figures = run.best(), run.summary()
+    assert best.rule == "last" and best.gradients_per_client == figures["gradients_per_client"] > 0
+    assert best.mean == figures["personal.test_accuracy.mean@last"] and "3 clients" in repr(run)
+
+
 def test_a_model_that_was_not_evaluated_is_refused() -> None:
     run = simulate(evaluate={"models": ["shared"]})
     assert run.best().model == "shared"

@@ -43,7 +43,7 @@ def best(history: History, model: str | None = None, first: int = 0) -> Best:
         worst_10=figures.get(f"{model}.test_{history.metric}.worst_10@{rule}", nothing),
         bytes_up=sum(row["bytes_up"] for row in until),
         bytes_down=sum(row["bytes_down"] for row in until),
-        gradients_per_client=sum(row["gradients"] for row in until) / len(history.federation.names),
+        gradients_per_client=sum(row["gradients"] for row in until) / figures["clients"],
     )
 
 
@@ -53,7 +53,7 @@ def run_text(config: dict[str, Any], history: History) -> str:
 
     name, method = config.get("label"), config["method"]["name"]
     title = method if name in (None, method) else f"{name}, {method}"
-    clients, rounds = len(history.federation.names), len(history.rounds)
+    clients, rounds = int(history.federation.members("all").sum()), len(history.rounds)
     about = f"Run({title} on {config['data']['name']}, {clients} clients, seed {config['seed']}: {rounds} rounds"
     if history.stopped is not None:
         about += f" of {config['rounds']}, stopped: {history.stopped.why}"
