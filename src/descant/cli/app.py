@@ -92,9 +92,12 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Say how to go on, when the user interrupts a comparison."""
+    """Say how to go on, when the user interrupts a comparison, or other processes are still at work on it."""
     try:
         yield
+    except BusyError as error:
+        err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(3) from None
     except KeyboardInterrupt:
         err.print("descant: interrupted; the same command goes on from here", highlight=False)
         raise typer.Exit(130) from None
@@ -288,9 +291,6 @@ def main() -> None:
     sys.path.append(str(Path.cwd()))  # so that `method: mine:MyMethod` is found in mine.py
     try:
         app()
-    except BusyError as error:
-        err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(3)
     except (ValueError, LookupError, OSError) as error:
         if type(error).__module__.split(".")[0] != "descant" and getattr(error, "filename", None) is None:
             raise
