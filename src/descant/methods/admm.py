@@ -22,9 +22,9 @@ class ADMM(Inexact):
     `rho` is the penalty parameter. The server keeps the last u_i = w_i + pi_i / rho of all m clients and aggregates
     them to w, however few took part in a round. `dual=False` keeps pi_i = 0: an inexact penalty method.
 
-    alpha_i is 1/m; or, if `weighted`, n_i/n: then n_i goes along with u_i, and the server
-    tells n, taking clients that it has not heard for as large as the others are on average (in the first round it
-    has heard nobody, and alpha_i is 1/m). Only alpha_i / rho matters: an n that is c times too large is such a rho.
+    alpha_i is 1/m; or, if `weighted`, n_i/n. Then n_i goes along with u_i, and the server tells n, taking clients
+    that it has not heard for as large as the others are on average (in the first round it has heard nobody, and
+    alpha_i is 1/m). Only alpha_i / rho matters: an n that is c times too large is such a rho.
 
     The work of a round is `epochs` (H passes) or `steps`. With `eps`, one minibatch is held and descended until the
     local problem's gradient is so small that ||alpha_i g||^2 <= eps_i, where eps_i starts at `eps` and shrinks by
