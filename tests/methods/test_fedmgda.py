@@ -165,6 +165,18 @@ def test_clients_that_want_the_opposite_stay_where_they_are() -> None:
     assert abs(float(found) - w) <= 1e-12
 
 
+def test_a_client_that_wants_nothing_has_an_update_of_no_direction() -> None:
+    """With epsilon = 1 nobody may move away from its optimum; with less, the other one is followed in part."""
+    task = Task(nn.Linear(1, 1, bias=False).double(), loss="squared_error")
+    one = torch.ones(1, 1).double()
+    w = float(task.start())
+    data = FederatedData.from_arrays([{"train": (one, one * w)}, {"train": (one, one * (w + 2))}])
+    work: dict[str, Any] = {"lr": 0.1, "steps": 1, "batch": None, "server_lr": 0.5}
+    for epsilon, move in ((1.0, 0.0), (0.2, 0.5 * 0.3), (0.0, 0.5 * 0.5)):
+        found = weights(ran(task, data, FedMGDA(**work, epsilon=epsilon), rounds=1))
+        assert float(found) - w == pytest.approx(move, abs=1e-12)
+
+
 def test_the_gap_is_reported_and_the_bill_is_fedavgs(data: FederatedData, linear: Task) -> None:
     run, plain = (ran(linear, data, method, cohort=4) for method in (FedMGDA(steps=2), FedAvg(steps=2)))
     assert run.rounds["mixture_gap"].max() <= 1e-12 and run.rounds["mixture_iterations"].min() >= 1

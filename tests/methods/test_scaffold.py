@@ -104,7 +104,7 @@ def test_a_rate_by_round_is_divided_by(plane: Task, regression: FederatedData) -
     """c_k is a mean of gradients whatever the rate is: with one step, that at w."""
     rate = PowerLaw(scale=0.05, power=-0.5)
     one, two = (
-        weights(ran(plane, regression, Scaffold(lr=rate, steps=1, batch=None, option=option)))
+        weights(ran(plane, regression, Scaffold(lr=rate, steps=1, batch=None, option=option), rounds=5, cohort=2))
         for option in ("I", "II")
     )
     assert np.abs(one - two).max() < 1e-12
