@@ -18,9 +18,10 @@ from descant.methods.simplex import onto_simplex
 class AFL(OneModel):
     """AFL (Mohri et al., 2019), Stochastic-AFL: min_w max_lambda sum_k lambda_k f_k(w), lambda on the simplex.
 
-    Descent in w, and projected ascent of the mixture lambda. `gamma` is the rate of the ascent; the paper gives
-    none, and 0.1 is a choice. Sends the update and the loss f_k(w) of the model that a round begins with. The
-    mixture stays with the server. It holds the last w; the paper's bound is on the mean of all of them.
+    Descent in w, and projected ascent of the mixture lambda. `gamma` is the rate of the ascent, which the paper
+    tunes; 0.01 is a choice, and with many clients, where lambda_k is about 1/N, less is better. Sends the update
+    and the loss f_k(w) of the model that a round begins with. The mixture stays with the server. It holds the last
+    w; the paper's bound is on the mean of all of them.
 
     `draw` says which S of the N clients take part, and how both gradients are estimated from them. "uniform": the
     run's cohort, with updates weighed by lambda_k N / S, and lambda_k rising by gamma f_k N / S. Over uniform
@@ -32,7 +33,7 @@ class AFL(OneModel):
     name: ClassVar[str] = "afl"
     paper: ClassVar[str] = "Mohri et al. 2019, Agnostic Federated Learning"
 
-    gamma: float = 0.1
+    gamma: float = 0.01
     draw: Literal["uniform", "mixture"] = "uniform"
 
     def __post_init__(self) -> None:
