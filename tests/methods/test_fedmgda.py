@@ -60,7 +60,14 @@ def test_the_mixture_is_feasible_and_certified(senders: int, dim: int, seed: int
     found = shortest_mixture(g @ g.T, low, high, 1e-12, 1000)
     assert float((low - found.weights).max()) <= 1e-12 and float((found.weights - high).max()) <= 1e-12
     assert abs(float(found.weights.sum()) - 1) <= 1e-12
-    assert 0 <= found.gap <= 1e-10 and found.iterations < 100
+    assert 0 <= found.gap <= 1e-12 and found.iterations < 100
+
+
+@pytest.mark.parametrize("epsilon", [0.005, 0.1, 1.0])
+def test_a_hundred_clients_are_mixed_as_far_as_rounding_allows(epsilon: float) -> None:
+    g, p = units(100, 300, 2), torch.full((100,), 0.01).double()
+    found = shortest_mixture(g @ g.T, (p - epsilon).clamp(min=0), (p + epsilon).clamp(max=1), 1e-15, 1000)
+    assert found.gap <= (1e-14 if epsilon == 1 else 1e-10) and 10 < found.iterations < 500
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -26,8 +26,8 @@ class FedMGDA(FedAvg):
     normalised updates. `weighted` makes p_k = n_k / n; otherwise it is 1/S.
 
     `server_lr` bounds the length of a move, and may depend on the round: the paper lets it decay. lambda is found
-    up to a duality gap of `tol`, or in `cap` iterations, and both are reported. Sends what FedAvg sends. There is
-    no place for another aggregator than the mean, which is refused.
+    up to a duality gap of `tol`, or as far as `cap` iterations and rounding allow. The gap left is reported.
+    Sends what FedAvg sends. There is no place for another aggregator than the mean, which is refused.
     """
 
     name: ClassVar[str] = "fedmgda+"

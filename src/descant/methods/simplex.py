@@ -27,26 +27,26 @@ def shortest_mixture(gram: Tensor, low: Tensor, high: Tensor, tol: float, cap: i
     """argmin of ||sum_k lambda_k g_k||^2 over lambda on the simplex with low <= lambda <= high.
 
     `gram` [S, S] holds the products g_i'g_j. This is the algorithm of Wolfe (1976) for the point of a polytope that
-    is nearest to the origin: a few vertices are kept, and lambda is the best mixture of them. The vertex that lies
-    furthest downhill is added until the gap <grad, lambda - vertex> is at most `tol`, which bounds what is left to
-    gain, or `cap` times. The polytope is {sum_k lambda_k g_k}, and the solution is exact up to rounding.
+    is nearest to the origin, here {sum_k lambda_k g_k}: a few vertices are kept, and lambda is the best mixture of
+    them. The vertex that lies furthest downhill is added until the gap <grad, lambda - vertex>, which bounds what
+    is left to gain, is at most `tol`; or `cap` times; or until rounding hides what is left. For unit vectors that
+    is near 1e-16 where weights have no bounds, and below 1e-9 for a hundred clients whose weights have.
     """
     gram, low, high = gram.double(), low.double(), high.double()
     corners = _downhill(gram.new_zeros(len(gram)), low, high)[None]  # [V, S]
     share = gram.new_ones(1)  # of each corner in lambda
-    before = float("inf")
+    tried, rounding = corners[0], 1e-15 * float(gram.diagonal().max())
     for iteration in range(cap + 1):
         weights = share @ corners
         slope = gram @ weights
         corner = _downhill(slope, low, high)
-        gap, square = max(0.0, float(slope @ (weights - corner))), float(slope @ weights)
-        known = (corners - corner).abs().amax(1).min() <= 1e-12
-        if gap <= tol or square >= before or bool(known):  # what is left, if anything, is rounding
+        gap = max(0.0, float(slope @ (weights - corner)))
+        known = (torch.cat([corners, tried[None]]) - corner).abs().amax(1).min() <= 1e-12
+        if gap <= max(tol, rounding) or bool(known) or iteration == cap:  # a known corner has no more to give
             break
-        before = square
-        if iteration < cap:
-            corners, share = torch.cat([corners, corner[None]]), torch.cat([share, share.new_zeros(1)])
-            corners, share = _best_of(corners, share, gram)
+        tried = corner
+        corners, share = torch.cat([corners, corner[None]]), torch.cat([share, share.new_zeros(1)])
+        corners, share = _best_of(corners, share, gram)
     return Shortest(weights, gap, iteration)
 
 
@@ -61,8 +61,9 @@ def _downhill(slope: Tensor, low: Tensor, high: Tensor) -> Tensor:
 def _best_of(corners: Tensor, share: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
     """The corners [V, S] whose mixture is the shortest, with their shares, all positive (Wolfe's minor cycle)."""
     while True:
-        products = corners @ gram @ corners.T + 1  # + 1: as good for shares that sum to 1, and never singular
-        flat = torch.linalg.solve(products, torch.ones_like(share))
+        products = corners @ gram @ corners.T
+        # A constant more is as good for shares that sum to 1, and makes the system regular.
+        flat = torch.linalg.solve(products + gram.diagonal().max(), torch.ones_like(share))
         flat = flat / flat.sum()  # the shortest in the plane of the corners
         if bool((flat > 0).all()):
             return corners, flat
