@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from toys.afl import AFL
 from toys.attacks import Grudge, Opposite, Veiled
 from toys.codecs import DGC, LBGM, Spoiled, Unable
 from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
 from toys.noise import NoisyFedAvg, PrivateFedAvg
-from toys.scaffold import Scaffold
 from toys.subspace import Subspace
 
 import descant as dc
@@ -25,7 +23,7 @@ from descant.aggregators import CenteredClipping, KLoss
 from descant.attacks import RandomLabels, SignFlip
 from descant.codecs import Float16, TopK
 from descant.engine import Record, RoundRecord
-from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method
+from descant.methods import AFL, FLAME, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from descant.trees import Tree
 
 LOCAL: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
@@ -34,7 +32,7 @@ FLIP = [SignFlip(tau=1.0)]
 CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "scaffold": (Scaffold(**LOCAL), {"stragglers": 0.5}),
     "scaffold top-k": (Scaffold(**LOCAL), {"codec": TopK(share=0.2)}),
-    "afl": (AFL(**LOCAL, gamma=0.2), {}),
+    "afl": (AFL(**LOCAL, gamma=0.2, draw="mixture"), {}),
     "l2sgd": (L2SGD(batch=3), {"cohort": None}),
     "mocha": (Mocha(lam=3.0), {}),
     "mocha top-k": (Mocha(lam=3.0), {"codec": TopK(share=0.4)}),

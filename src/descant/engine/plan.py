@@ -44,7 +44,11 @@ class Plan:
 
     def check(self, method: Method) -> None:
         """Refuse what the method, the codecs and the aggregator cannot do together."""
-        asked = {"own_start": self.own_start, "trainers": self.trainers == "everyone"}
+        asked = {
+            "own_start": self.own_start,
+            "trainers": self.trainers == "everyone",
+            "aggregator": not isinstance(self.aggregator, Mean),
+        }
         for setting, why in method.refuses.items():
             if asked.get(setting):  # newcomers are checked where they are made
                 raise SettingError(f"{setting}: not with the method '{method.name}': {why}")

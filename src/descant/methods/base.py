@@ -265,7 +265,10 @@ class Method(ABC):
 
     @property
     def refuses(self) -> Mapping[str, str]:
-        """Settings of a run that the method cannot be run with, other than by default, and why."""
+        """Settings of a run that the method cannot be run with, other than by default, and why.
+
+        These may be "own_start", "trainers" and "aggregator".
+        """
         return {}
 
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
