@@ -17,7 +17,26 @@ from descant.engine.links import seen_by
 from descant.engine.view import Setting, View
 from descant.execution import Vmap
 from descant.mail import Mail
-from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe, ServerView
+from descant.methods import (
+    APFL,
+    EWC,
+    MRMTL,
+    SKL,
+    Ditto,
+    FedAvg,
+    FedBN,
+    FedPer,
+    FedProx,
+    FedRep,
+    FineTune,
+    LGFedAvg,
+    Local,
+    LpProj,
+    Method,
+    PerFedAvg,
+    PFedMe,
+    ServerView,
+)
 
 N, S, ROUNDS, D = 7, 3, 2, 15  # D: a linear model of 4 features and 3 classes
 METHODS = [
@@ -31,6 +50,17 @@ METHODS = [
     (LpProj(dim=6), 4 * 6, 4 * 6),  # P is a seed, and never travels
     (LpProj(dim=0), 0, 0),
     (LpProj(projection=Identity()), 4 * D, 4 * D),
+    (LGFedAvg(), 4 * D + 4, 4 * D),  # the only layer is the last one
+    (FedPer(), 4, 0),  # and is kept here, so that n_k alone travels
+    (FedPer(layers=("bias",)), 4 * 12 + 4, 4 * 12),
+    (FedRep(layers=("bias",)), 4 * 12, 4 * 12),
+    (FedBN(layers=("weight",)), 4 * 3, 4 * 3),
+    (FineTune(steps=1), 4 * D + 4, 4 * D),
+    (EWC(steps=1), 4 * D + 4, 4 * D),
+    (SKL(steps=1, solver=FedAvg(weighted=False)), 4 * D, 4 * D),
+    (PerFedAvg(), 4 * D, 4 * D),
+    (APFL(), 4 * D, 4 * D),
+    (MRMTL(), 4 * D, 4 * D),
 ]
 EVERY_METHOD = pytest.mark.parametrize(
     ("method", "up", "down"), METHODS, ids=[f"{i}-{m.name}" for i, (m, _, _) in enumerate(METHODS)]

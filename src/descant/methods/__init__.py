@@ -2,6 +2,7 @@
 
 from descant.context import Context
 from descant.mail import LAST, Mail, Sent, difference, position
+from descant.methods.apfl import APFL
 from descant.methods.base import (
     Aggregate,
     Gradient,
@@ -20,11 +21,15 @@ from descant.methods.ditto import Ditto
 from descant.methods.fedadmm import FedADMM
 from descant.methods.fedavg import FedAvg, FedProx
 from descant.methods.fedplus import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
+from descant.methods.finetune import EWC, SKL, FineTune
 from descant.methods.flame import FLAME
+from descant.methods.l2sgd import L2SGD, MRMTL
+from descant.methods.layerwise import FedBN, FedPer, FedRep, LGFedAvg
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.lpproj_admm import LpProjADMM
 from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Down, Momentum, Optimizer
+from descant.methods.perfedavg import PerFedAvg
 from descant.methods.pfedme import PFedMe
 from descant.methods.rsa import RSA
 from descant.methods.schedules import SCHEDULES, ByRound, PowerLaw, Stages
@@ -35,17 +40,25 @@ METHODS: dict[str, type[Method]] = {
     for m in (
         *(FedAvg, FedProx, FedADMM, Local),
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
+        *(LGFedAvg, FedPer, FedRep, FedBN),
+        *(FineTune, EWC, SKL),
+        *(PerFedAvg, APFL, L2SGD, MRMTL),
     )
 }
 
 __all__ = [
+    "APFL",
+    "EWC",
     "FLAME",
+    "L2SGD",
     "LAST",
     "METHODS",
+    "MRMTL",
     "OPTIMIZERS",
     "RSA",
     "SCHEDULES",
     "SGD",
+    "SKL",
     "Adam",
     "Aggregate",
     "ByRound",
@@ -56,11 +69,16 @@ __all__ = [
     "FedADMM",
     "FedAvg",
     "FedAvgPlus",
+    "FedBN",
     "FedCoMedPlus",
     "FedGeoMedPlus",
+    "FedPer",
     "FedPlus",
     "FedProx",
+    "FedRep",
+    "FineTune",
     "Gradient",
+    "LGFedAvg",
     "Layout",
     "Local",
     "LocalView",
@@ -73,6 +91,7 @@ __all__ = [
     "Optimizer",
     "PFedMe",
     "PerClient",
+    "PerFedAvg",
     "PowerLaw",
     "Sent",
     "ServerView",

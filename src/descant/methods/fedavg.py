@@ -45,9 +45,14 @@ class FedAvg(Descent):
         return {"w": server["w"]}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
-        x = local.run(self.step, down["w"], down["w"], work=self.work, role="shared")
-        message = {"delta": x - down["w"]}
-        return (message | {"n": local.n.to(torch.int32)} if self.weighted else message), state
+        return self.message(self.train(down["w"], local) - down["w"], local), state
+
+    def train(self, w: Tensor, local: LocalView) -> Tensor:
+        """The local work of a round, from w [K, d]."""
+        return local.run(self.step, w, w, work=self.work, role="shared")
+
+    def message(self, delta: Tensor, local: LocalView) -> Tree:
+        return {"delta": delta} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
 
     def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Down:
         return self.down(x, self.slope(x, grad))
