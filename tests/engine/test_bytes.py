@@ -23,6 +23,7 @@ from descant.methods import (
     MRMTL,
     SKL,
     Ditto,
+    FedAMP,
     FedAvg,
     FedBN,
     FedPer,
@@ -61,6 +62,7 @@ METHODS = [
     (PerFedAvg(), 4 * D, 4 * D),
     (APFL(), 4 * D, 4 * D),
     (MRMTL(), 4 * D, 4 * D),
+    (FedAMP(), 4 * D, 4 * D),
 ]
 EVERY_METHOD = pytest.mark.parametrize(
     ("method", "up", "down"), METHODS, ids=[f"{i}-{m.name}" for i, (m, _, _) in enumerate(METHODS)]

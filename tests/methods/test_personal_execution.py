@@ -22,6 +22,7 @@ from descant.methods import (
     MRMTL,
     SKL,
     Adam,
+    FedAMP,
     FedAvg,
     FedBN,
     FedPer,
@@ -53,6 +54,7 @@ METHODS: dict[str, Method] = {
     "apfl, scheduled": APFL(adaptive=True, momentum=0.5, **WORK | {"lr": PowerLaw(scale=0.2, power=-0.5)}),
     "l2sgd": L2SGD(p=0.5, **WORK),
     "mr-mtl": MRMTL(lam=0.5, **WORK),
+    "fedamp": FedAMP(**WORK),
 }
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 7, "seed": 5, "stragglers": 0.5, "evaluate": 2}

@@ -19,6 +19,7 @@ from descant.methods.base import (
 from descant.methods.descent import Descent
 from descant.methods.ditto import Ditto
 from descant.methods.fedadmm import FedADMM
+from descant.methods.fedamp import FedAMP
 from descant.methods.fedavg import FedAvg, FedProx
 from descant.methods.fedplus import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
 from descant.methods.finetune import EWC, SKL, FineTune
@@ -42,7 +43,7 @@ METHODS: dict[str, type[Method]] = {
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
         *(LGFedAvg, FedPer, FedRep, FedBN),
         *(FineTune, EWC, SKL),
-        *(PerFedAvg, APFL, L2SGD, MRMTL),
+        *(PerFedAvg, APFL, L2SGD, MRMTL, FedAMP),
     )
 }
 
@@ -67,6 +68,7 @@ __all__ = [
     "Ditto",
     "Down",
     "FedADMM",
+    "FedAMP",
     "FedAvg",
     "FedAvgPlus",
     "FedBN",

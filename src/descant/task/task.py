@@ -20,7 +20,7 @@ from descant.task.objectives import Metric, PerExample, masked_mean, resolve
 _UNADDRESSED = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
 
 
-def _norms(model: nn.Module) -> list[nn.Module]:
+def _norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
     """The layers that keep running statistics, or could."""
     return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
 
