@@ -23,6 +23,7 @@ from descant.methods import (
     MRMTL,
     SKL,
     Ditto,
+    FedALA,
     FedAMP,
     FedAvg,
     FedBN,
@@ -63,6 +64,7 @@ METHODS = [
     (APFL(), 4 * D, 4 * D),
     (MRMTL(), 4 * D, 4 * D),
     (FedAMP(), 4 * D, 4 * D),
+    (FedALA(), 4 * D + 4, 4 * D),
 ]
 EVERY_METHOD = pytest.mark.parametrize(
     ("method", "up", "down"), METHODS, ids=[f"{i}-{m.name}" for i, (m, _, _) in enumerate(METHODS)]

@@ -131,6 +131,25 @@ def test_the_gradients_of_a_step_are_of_minibatches_of_their_own(data: Federated
     assert sum(differ) >= 3
 
 
+@pytest.mark.parametrize("hessian", ["free", "none"])
+def test_each_factor_is_of_the_minibatch_that_the_paper_says(hessian: Any) -> None:
+    """Three quadratics in the place of three minibatches: (I - alpha H'') g' at w - alpha g, in closed form."""
+    generator = torch.Generator().manual_seed(2)
+    H = torch.randn(3, 4, 4, generator=generator, dtype=torch.float64)
+    H = H @ H.mT
+    g = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    x = torch.randn(2, 4, generator=generator, dtype=torch.float64)
+
+    def grad(x: Tensor, /, *rows: Tensor, objective: Any = None, draw: int = 0) -> Tensor:
+        return x @ H[draw] - g[draw]
+
+    expected = (x - 0.1 * (x @ H[0] - g[0])) @ H[1] - g[1]
+    if hessian == "free":
+        expected = expected - 0.1 * expected @ H[2]
+    moved = PerFedAvg(alpha=0.1, lr=0.5, hessian=hessian).step(x, grad, x)
+    assert far(moved.slope, expected) <= 1e-10 and far(moved.x, x - 0.5 * expected) <= 1e-10
+
+
 def test_what_is_deployed_follows_from_training_data_alone(data: FederatedData, mlp: Task) -> None:
     parts = [data.train.client(k) for k in range(N)]
     other = [(X.flip(0) * 5, (y + 1) % 3) for X, y in parts]

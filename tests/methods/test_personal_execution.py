@@ -22,6 +22,7 @@ from descant.methods import (
     MRMTL,
     SKL,
     Adam,
+    FedALA,
     FedAMP,
     FedAvg,
     FedBN,
@@ -55,6 +56,7 @@ METHODS: dict[str, Method] = {
     "l2sgd": L2SGD(p=0.5, **WORK),
     "mr-mtl": MRMTL(lam=0.5, **WORK),
     "fedamp": FedAMP(**WORK),
+    "fedala": FedALA(ala_epochs=2, **WORK),
 }
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 7, "seed": 5, "stragglers": 0.5, "evaluate": 2}

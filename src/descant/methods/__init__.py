@@ -19,6 +19,7 @@ from descant.methods.base import (
 from descant.methods.descent import Descent
 from descant.methods.ditto import Ditto
 from descant.methods.fedadmm import FedADMM
+from descant.methods.fedala import FedALA
 from descant.methods.fedamp import FedAMP
 from descant.methods.fedavg import FedAvg, FedProx
 from descant.methods.fedplus import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
@@ -43,7 +44,7 @@ METHODS: dict[str, type[Method]] = {
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
         *(LGFedAvg, FedPer, FedRep, FedBN),
         *(FineTune, EWC, SKL),
-        *(PerFedAvg, APFL, L2SGD, MRMTL, FedAMP),
+        *(PerFedAvg, APFL, L2SGD, MRMTL, FedAMP, FedALA),
     )
 }
 
@@ -68,6 +69,7 @@ __all__ = [
     "Ditto",
     "Down",
     "FedADMM",
+    "FedALA",
     "FedAMP",
     "FedAvg",
     "FedAvgPlus",
