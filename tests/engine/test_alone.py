@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from toys.codecs import DGC, LBGM
-from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
 from toys.noise import PrivateFedAvg
 from toys.subspace import Subspace
@@ -21,7 +20,7 @@ from descant.engine import Clients, Plan, Server
 from descant.engine.links import Broadcast, Parcels
 from descant.execution import Vmap
 from descant.mail import Form, Mail
-from descant.methods import FLAME, METHODS, Ditto, FedADMM, FedAvg, Method, PerClient, Scaffold
+from descant.methods import FLAME, L2SGD, METHODS, Ditto, FedADMM, FedAvg, Method, PerClient, Scaffold
 from descant.trees import Tree
 
 SEED, ROUNDS, COHORT, SECRET = 5, 5, 3, 9

@@ -19,17 +19,29 @@ from descant.execution import Vmap
 from descant.mail import Mail
 from descant.methods import (
     AFL,
+    APFL,
+    EWC,
+    MRMTL,
     QFFL,
+    SKL,
     TERM,
     Ditto,
     FedAdam,
+    FedALA,
+    FedAMP,
     FedAvg,
     FedAvgM,
+    FedBN,
     FedMGDA,
+    FedPer,
     FedProx,
+    FedRep,
+    FineTune,
+    LGFedAvg,
     Local,
     LpProj,
     Method,
+    PerFedAvg,
     PFedMe,
     ServerView,
 )
@@ -54,6 +66,19 @@ METHODS = [
     (LpProj(dim=6), 4 * 6, 4 * 6),  # P is a seed, and never travels
     (LpProj(dim=0), 0, 0),
     (LpProj(projection=Identity()), 4 * D, 4 * D),
+    (LGFedAvg(), 4 * D + 4, 4 * D),  # the only layer is the last one
+    (FedPer(), 4, 0),  # and is kept here, so that n_k alone travels
+    (FedPer(layers=("bias",)), 4 * 12 + 4, 4 * 12),
+    (FedRep(layers=("bias",)), 4 * 12, 4 * 12),
+    (FedBN(layers=("weight",)), 4 * 3, 4 * 3),
+    (FineTune(steps=1), 4 * D + 4, 4 * D),
+    (EWC(steps=1), 4 * D + 4, 4 * D),
+    (SKL(steps=1, solver=FedAvg(weighted=False)), 4 * D, 4 * D),
+    (PerFedAvg(), 4 * D, 4 * D),
+    (APFL(), 4 * D, 4 * D),
+    (MRMTL(), 4 * D, 4 * D),
+    (FedAMP(), 4 * D, 4 * D),
+    (FedALA(), 4 * D + 4, 4 * D),
 ]
 EVERY_METHOD = pytest.mark.parametrize(
     ("method", "up", "down"), METHODS, ids=[f"{i}-{m.name}" for i, (m, _, _) in enumerate(METHODS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 from toys.codecs import DGC, LBGM, Spoiled, Unable
-from toys.l2sgd import L2SGD
 
 from descant import FederatedData, Task
 from descant.codecs import Float16, TopK
 from descant.draws import uniform
 from descant.engine.cohort import sample
 from descant.errors import SettingError
+from descant.mail import Sent
 from descant.methods import FLAME, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 
 N, LR, SEED = 4, 0.1, 5
@@ -182,7 +183,15 @@ def test_where_nothing_can_be_read_the_run_collapses(
     assert done.collapse is not None and done.collapse.round == 1
 
 
+class Speechless(FedAvg):
+    """FedAvg that does not say what its messages are."""
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return {}
+
+
 def test_a_codec_of_updates_needs_a_method_that_says_what_it_sends(run: Any) -> None:
     with pytest.raises(SettingError, match="does not say what it sends"):
-        run(L2SGD(), codec=TopK())
+        run(Speechless(), codec=TopK())
     run(LpProj(lr=LR, steps=2, dim=5), codec=TopK(share=0.5))

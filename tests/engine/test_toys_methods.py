@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
 
 from descant import FederatedData, Run, Task
 from descant.draws import uniform
 from descant.engine.cohort import finished_share, sample
-from descant.methods import AFL, Scaffold, Tree
+from descant.methods import AFL, L2SGD, Scaffold, Tree
 from descant.methods.simplex import onto_simplex
 
 N, LR, SEED = 4, 0.1, 5
@@ -110,7 +109,7 @@ def test_the_projection_onto_the_simplex() -> None:
 def test_l2sgd_goes_up_and_down_again_when_the_coin_says_so(
     run: Any, point: Task, points: FederatedData, means: Tensor, chunk: int
 ) -> None:
-    method = L2SGD(p=0.4, lam=0.5, lr=LR)
+    method = L2SGD(p=0.4, lam=0.5, lr=LR, batch=None)
     done = run(method, task=point, data=points, rounds=12, chunk=chunk)
     x, talks = point.start().repeat(N, 1), []
     for t in range(1, 13):
@@ -126,7 +125,7 @@ def test_l2sgd_goes_up_and_down_again_when_the_coin_says_so(
 
 
 def test_a_lost_model_gets_no_reply(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:
-    method = L2SGD(p=0.9, lam=0.5, lr=LR)
+    method = L2SGD(p=0.9, lam=0.5, lr=LR, batch=None)
     done = run(method, task=point, data=points, rounds=6, lost=0.4)
     x, replies = point.start().repeat(N, 1), []
     for t in range(1, 7):

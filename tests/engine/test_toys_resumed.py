@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from toys.attacks import Grudge, Opposite, Veiled
 from toys.codecs import DGC, LBGM, Spoiled, Unable
-from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
 from toys.noise import NoisyFedAvg, PrivateFedAvg
 from toys.subspace import Subspace
@@ -23,7 +22,7 @@ from descant.aggregators import CenteredClipping, KLoss
 from descant.attacks import RandomLabels, SignFlip
 from descant.codecs import Float16, TopK
 from descant.engine import Record, RoundRecord
-from descant.methods import AFL, FLAME, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
+from descant.methods import AFL, FLAME, L2SGD, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from descant.trees import Tree
 
 LOCAL: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
@@ -34,6 +33,7 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "scaffold top-k": (Scaffold(**LOCAL), {"codec": TopK(share=0.2)}),
     "afl": (AFL(**LOCAL, gamma=0.2, draw="mixture"), {}),
     "l2sgd": (L2SGD(batch=3), {"cohort": None}),
+    "l2sgd top-k": (L2SGD(batch=3), {"codec": TopK(share=0.4), "lost": 0.2}),
     "mocha": (Mocha(lam=3.0), {}),
     "mocha top-k": (Mocha(lam=3.0), {"codec": TopK(share=0.4)}),
     "dgc": (AVG, {"codec": DGC(share=0.1)}),

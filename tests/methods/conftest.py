@@ -69,6 +69,23 @@ def slope(data: FederatedData) -> Slope:
 
 
 @pytest.fixture(scope="session")
+def slope_mlp(data: FederatedData) -> Slope:
+    """slope_mlp(k, theta): the same at the parameters A, a, W, b of `mlp`, by hand-written back-propagation."""
+    clients = [(X.numpy(), y.numpy()) for X, y in map(data.train.client, range(len(data)))]
+
+    def of(k: int, theta: Vector) -> Vector:
+        X, y = clients[k]
+        A, a, W, b = np.split(theta, np.cumsum([5 * FEATURES, 5, CLASSES * 5]))
+        H = np.tanh(X @ A.reshape(5, FEATURES).T + a)
+        e = np.exp(H @ W.reshape(CLASSES, 5).T + b)
+        G = (e / e.sum(1, keepdims=True) - (y[:, None] == np.arange(CLASSES))) / len(y)
+        B = (G @ W.reshape(CLASSES, 5)) * (1 - H**2)
+        return np.concatenate([(B.T @ X).ravel(), B.sum(0), (G.T @ H).ravel(), G.sum(0)])
+
+    return of
+
+
+@pytest.fixture(scope="session")
 def regression() -> FederatedData:
     """Five clients with a linear regression each, of 18 to 40 examples in four features."""
     generator = torch.Generator().manual_seed(5)

@@ -34,6 +34,22 @@ class Block(NamedTuple):
     delta: float
 
 
+def belongs(name: str, layer: str) -> bool:
+    """Whether a parameter is the one called `layer`, or its name goes on from that with a dot."""
+    return f"{name}.".startswith(f"{layer}.")
+
+
+def coordinates(layout: Layout, layers: Sequence[str]) -> Tensor:
+    """Which coordinates [d] of a model, as a mask, belong to some of the `layers`."""
+    for layer in layers:
+        if not any(belongs(name, layer) for name in layout.names):
+            raise unknown("layer", layer, layout.names)
+    found = torch.zeros(layout.dim, dtype=torch.bool)
+    for name, where in layout.slices.items():
+        found[where] = any(belongs(name, layer) for layer in layers)
+    return found
+
+
 def blocks(layout: Layout, layers: Sequence[Layer], penalty: Penalty, delta: float) -> list[Block]:
     """The blocks of a model: one for each layer that is named, and one with `penalty` and `delta` for all others.
 
@@ -43,7 +59,7 @@ def blocks(layout: Layout, layers: Sequence[Layer], penalty: Penalty, delta: flo
         return [Block(slice(None), penalty, delta)]
     found: dict[Layer | None, list[Tensor]] = {layer: [] for layer in layers}
     for name, where in layout.slices.items():
-        fitting = [layer for layer in layers if f"{name}.".startswith(f"{layer.layer}.")]
+        fitting = [layer for layer in layers if belongs(name, layer.layer)]
         owner = max(fitting, key=lambda layer: len(layer.layer), default=None)
         found.setdefault(owner, []).append(torch.arange(where.start, where.stop))
     for layer in layers:

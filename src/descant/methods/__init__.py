@@ -3,6 +3,7 @@
 from descant.context import Context
 from descant.mail import LAST, Mail, Sent, difference, position
 from descant.methods.afl import AFL
+from descant.methods.apfl import APFL
 from descant.methods.base import (
     Aggregate,
     Gradient,
@@ -19,16 +20,22 @@ from descant.methods.base import (
 from descant.methods.descent import Descent
 from descant.methods.ditto import Ditto
 from descant.methods.fedadmm import FedADMM
+from descant.methods.fedala import FedALA
+from descant.methods.fedamp import FedAMP
 from descant.methods.fedavg import FedAvg, FedProx
 from descant.methods.fedmgda import FedMGDA
 from descant.methods.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from descant.methods.fedplus import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
+from descant.methods.finetune import EWC, SKL, FineTune
 from descant.methods.flame import FLAME
+from descant.methods.l2sgd import L2SGD, MRMTL
+from descant.methods.layerwise import FedBN, FedPer, FedRep, LGFedAvg
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.lpproj_admm import LpProjADMM
 from descant.methods.onemodel import OneModel
 from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Down, Momentum, Optimizer
+from descant.methods.perfedavg import PerFedAvg
 from descant.methods.pfedme import PFedMe
 from descant.methods.qffl import QFFL
 from descant.methods.rsa import RSA
@@ -51,19 +58,27 @@ METHODS: dict[str, type[Method]] = {
         TERM,
         FedMGDA,
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
+        *(LGFedAvg, FedPer, FedRep, FedBN),
+        *(FineTune, EWC, SKL),
+        *(PerFedAvg, APFL, L2SGD, MRMTL, FedAMP, FedALA),
     )
 }
 
 __all__ = [
     "AFL",
+    "APFL",
+    "EWC",
     "FLAME",
+    "L2SGD",
     "LAST",
     "METHODS",
+    "MRMTL",
     "OPTIMIZERS",
     "QFFL",
     "RSA",
     "SCHEDULES",
     "SGD",
+    "SKL",
     "TERM",
     "Adam",
     "Aggregate",
@@ -73,18 +88,25 @@ __all__ = [
     "Ditto",
     "Down",
     "FedADMM",
+    "FedALA",
+    "FedAMP",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
     "FedAvgPlus",
+    "FedBN",
     "FedCoMedPlus",
     "FedGeoMedPlus",
     "FedMGDA",
+    "FedPer",
     "FedPlus",
     "FedProx",
+    "FedRep",
     "FedYogi",
+    "FineTune",
     "Gradient",
+    "LGFedAvg",
     "Layout",
     "Local",
     "LocalView",
@@ -98,6 +120,7 @@ __all__ = [
     "Optimizer",
     "PFedMe",
     "PerClient",
+    "PerFedAvg",
     "PowerLaw",
     "Scaffold",
     "Sent",

@@ -25,6 +25,7 @@ class Descent(Method):
     """
 
     default_work: ClassVar[Work] = Work(epochs=1)
+    fewest: ClassVar[int] = 1  # steps
 
     lr: float | ByRound = 0.1
     steps: int | None = None
@@ -42,8 +43,9 @@ class Descent(Method):
         for field in ("steps", "epochs", "batch"):
             value = getattr(self, field)
             scheduled = field == "batch" and isinstance(value, ByRound)
-            allowed = value is None or scheduled or (isinstance(value, int) and value >= 1)
-            require(self, field, allowed, "a positive number, or nothing")
+            least = self.fewest if field == "steps" else 1
+            allowed = value is None or scheduled or (isinstance(value, int) and value >= least)
+            require(self, field, allowed, f"{'a positive number' if least else 'zero or more'}, or nothing")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number, or nothing")
         require(self, "weight_decay", self.weight_decay >= 0, "zero or more")
         require(self, "momentum", 0 <= self.momentum < 1, "from 0 to below 1")
@@ -68,7 +70,10 @@ class Descent(Method):
 
     def slope(self, x: Tensor, grad: Gradient) -> Tensor:
         """The gradient of the clients' loss at x [K, d], clipped, with weight decay."""
-        g = grad(x)
+        return self.guarded(x, grad(x))
+
+    def guarded(self, x: Tensor, g: Tensor) -> Tensor:
+        """A gradient g [K, d] that was found elsewhere, clipped, with weight decay at x."""
         if self.clip is not None:
             g = clip_norm(g, self.clip)
         return g + self.weight_decay * x if self.weight_decay else g

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Literal, Self, cast
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 
 from descant.errors import require
-from descant.methods.base import Gradient, LocalView, Method, ServerView, Tree, Work, whole
+from descant.methods.base import Gradient, LocalView, Method, Tree, Work
 from descant.methods.candidates import choose, pick
 from descant.methods.optimizers import Down
-from descant.methods.over import OverSolver
 from descant.methods.schedules import ByRound
+from descant.methods.tuned import Tuned
 from descant.trees import without
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ditto(OverSolver):
+class Ditto(Tuned):
     """Ditto (Li et al., 2021), Algorithm 1: min_v f_k(v) + lam/2 ||v - w*||^2, with w* from any global solver.
 
     `lam` weighs the tie: lam = 0 is local training. Sends what the solver sends; v never leaves the client. In a
@@ -43,14 +42,12 @@ class Ditto(OverSolver):
 
     lam: float | tuple[float, ...] = 1.0
     lr: float | ByRound = 0.05
-    after: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rising = len(self.lams) > 0 and all(a < b for a, b in pairwise(self.lams))
         require(self, "lam", rising, "a number, or several that rise")
         require(self, "lam", all(lam >= 0 for lam in self.lams), "zero or more")
-        require(self, "after", self.after is None or self.after >= 1, "a positive number of rounds, or nothing")
 
     @property
     def lams(self) -> tuple[float, ...]:
@@ -71,10 +68,9 @@ class Ditto(OverSolver):
         if isinstance(self.lam, tuple):
             first = torch.full_like(x[:, 0], self.middle, dtype=torch.int64)
             own = {"v": x[:, None].expand(-1, len(self.lam), -1), "choice": first}
-        if self.after is not None or type(self.solver).silent is not Method.silent:
+        if type(self.solver).silent is not Method.silent:
             own["heard"] = x  # the last w, for rounds in which none travels
-        if self.after is not None:
-            own["begun"] = torch.zeros_like(x[:, 0], dtype=torch.bool)
+        own |= self.not_begun(x)
         return self.keep(self.solver.client_start(local)) | own
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
@@ -92,10 +88,7 @@ class Ditto(OverSolver):
         """Line 6 for every candidate, towards the shared model w [K, d] that the client has heard."""
         v = own["v"].reshape(len(w), len(self.lams), -1)  # [K, C, d]
         if "begun" in own:
-            begins = ~own["begun"]
-            self.inherit(begins, local)
-            w = torch.where(begins[:, None], w, own["heard"])
-            v = torch.where(begins[:, None, None], w[:, None], v)
+            w, v = self.begin(w, v, own, local)
         steps = [  # all candidates see the same minibatches
             local.run(candidate.step, v[:, c], w, work=self.work, role="personal")
             for c, candidate in enumerate(self.candidates)
@@ -114,25 +107,4 @@ class Ditto(OverSolver):
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         v = pick(state["v"], state["choice"]) if "choice" in state else state["v"]
-        if "begun" not in state:
-            return v
-        self.inherit(~state["begun"], local)
-        w = self.solver.personal(down, self.solvers(state), local)
-        return torch.where(state["begun"][:, None], v, w)
-
-    def tunes(self, round: int) -> bool:
-        """Whether a round is one of fine-tuning."""
-        return self.after is not None and round > self.after
-
-    def inherit(self, who: Tensor, local: LocalView) -> None:
-        """The personal models of `who` [K] are the shared one: so are their running statistics."""
-        shared, personal = local.buffers["shared"], local.buffers["personal"]
-        local.buffers["personal"] = torch.where(who[:, None], shared, personal)
-
-    def silent(self, server: ServerView) -> bool | Literal["up", "down"]:
-        return "up" if self.tunes(server.ctx.round) else self.solver.silent(server)
-
-    def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
-        if not self.tunes(local.round):
-            return super().fetches(down, state, local)
-        return {name: whole(leaf) * ~state["begun"] for name, leaf in down.items()}  # who has begun holds w*
+        return self.deployed(v, down, state, local) if "begun" in state else v

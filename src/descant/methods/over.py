@@ -33,7 +33,8 @@ class OverSolver(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        solves = self.solver.has_shared and self.solver.trains == ("shared",)
+        solver = self.solver
+        solves = solver.has_shared and solver.trains == ("shared",) and not solver.personalizes
         require(self, "solver", solves, "a method that trains a shared model, and no personal one")
 
     def server_start(self, ctx: Context) -> Tree:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -12,14 +12,19 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Named tensors laid out one after the other in a vector of `dim` numbers, in the module's own order."""
+    """Named tensors laid out one after the other in a vector of `dim` numbers, in the module's own order.
+
+    `norms` are the names of those that belong to BatchNorm layers and their relatives with running statistics.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
+    norms: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Layout:
-        return cls(tuple(tensors), tuple(t.shape for t in tensors.values()))
+    def of(cls, tensors: Mapping[str, Tensor], norms: Collection[str] = ()) -> Layout:
+        shapes = tuple(t.shape for t in tensors.values())
+        return cls(tuple(tensors), shapes, tuple(name for name in tensors if name in norms))
 
     @property
     def sizes(self) -> list[int]:
@@ -37,6 +42,12 @@ class Layout:
             slices[name] = slice(start, start + size)
             start += size
         return slices
+
+    @property
+    def last(self) -> tuple[str, ...]:
+        """The names of the last layer's tensors: those that share all but the end of the last name."""
+        layer = self.names[-1].rpartition(".")[0]
+        return tuple(name for name in self.names if name.rpartition(".")[0] == layer)
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:  # [dim]
         if not self.names:

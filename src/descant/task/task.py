@@ -20,10 +20,14 @@ from descant.task.objectives import Metric, PerExample, masked_mean, resolve
 _UNADDRESSED = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
 
 
+def _norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
+    """The layers that keep running statistics, or could."""
+    return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
+
+
 def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
     """The buffers that training moves. Others (a positional encoding, say) are constants of the module."""
-    norms = {n: m for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)}
-    owned = {id(b) for norm in norms.values() for b in norm.buffers() if b.is_floating_point()}
+    owned = {id(b) for norm in _norms(model) for b in norm.buffers() if b.is_floating_point()}
     return {name: b for name, b in model.named_buffers() if id(b) in owned}
 
 
@@ -62,13 +66,13 @@ class Task:
         self.buffers = buffers
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         statistics = _running_statistics(model)
-        self.layout = Layout.of(parameters)
+        of_norms = {id(p) for norm in _norms(model) for p in norm.parameters()}
+        self.layout = Layout.of(parameters, [name for name, p in parameters.items() if id(p) in of_norms])
         self.buffer_layout = Layout.of(statistics)
         self._training, self._deployed = deepcopy(model).train(), deepcopy(model).eval()
         self._sites = address(self._training)
-        for module in self._training.modules():
-            if isinstance(module, nn.modules.batchnorm._NormBase):
-                module.num_batches_tracked = None  # a counter without a reader, which vmap would refuse
+        for norm in _norms(self._training):
+            norm.num_batches_tracked = None  # a counter without a reader, which vmap would refuse
         self._check(parameters)
         self.dtype = next(iter(parameters.values())).dtype
 

@@ -1,0 +1,51 @@
+"""Short runs of a method, and what comes out of them, for tests that compare it with loops written out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
+
+from descant import FederatedData, Run, Task, simulate
+from descant.engine.cohort import sample
+from descant.methods import Method
+
+Vector = NDArray[np.float64]
+SEED, ROUNDS, N = 3, 5, 7
+
+
+def run(task: Task, data: FederatedData, method: Method, **settings: Any) -> Run:
+    """A run that is evaluated at its ends only and does not collapse."""
+    how = {"rounds": ROUNDS, "seed": SEED, "evaluate": 100, "mode": "vmap"} | settings
+    done = simulate(task, data, method, **how)
+    assert done.collapse is None
+    return done
+
+
+def cohort_of(round: int, cohort: int, clients: int = N, seed: int = SEED) -> list[int]:
+    """Who takes part in a round."""
+    return sample(seed, round, cohort, torch.ones(clients)).tolist()
+
+
+def deployed(done: Run, clients: int = N) -> Tensor:
+    """What the clients deploy, [N, d]."""
+    return torch.stack([parameters_to_vector(done.personal(k).parameters()).detach() for k in range(clients)])
+
+
+def shared(done: Run) -> Tensor:
+    """The global model, [d]."""
+    return parameters_to_vector(done.shared().parameters()).detach()
+
+
+def far(a: Tensor | Vector, b: Tensor | Vector) -> float:
+    """The largest difference."""
+    return float(np.abs(np.asarray(a) - np.asarray(b)).max())
+
+
+def column(done: Run, name: str) -> list[Any]:
+    """A figure of every round."""
+    return [row[name] for row in done.history.rounds]
