@@ -73,9 +73,7 @@ class Part:
         owners, first = self.owners, self.offsets[self.owners]
         place = torch.arange(len(owners), device=first.device)
         by_draw = uniform(seed, "at most", owners, place - first).argsort()
-        order = by_draw[
-            owners[by_draw].argsort(stable=True)
-        ]  # client by client, each in the order drawn
+        order = by_draw[owners[by_draw].argsort(stable=True)]  # client by client, each in the order drawn
         kept = order[place - first < examples].sort().values
         ends = self.sizes.clamp(max=examples).cumsum(0)
         return Part(self.inputs[kept], self.targets[kept], torch.cat([ends.new_zeros(1), ends]))
