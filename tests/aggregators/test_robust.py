@@ -30,8 +30,8 @@ from descant.aggregators import (
     NormClipping,
     TrimmedMean,
 )
-from descant.aggregators.distances import squared_distances
 from descant.context import Context
+from descant.coupling.distances import squared_distances
 from descant.errors import SettingError
 from descant.mail import Mail
 from descant.task import Layout
@@ -244,7 +244,7 @@ def test_distances_keep_their_digits_where_models_are_close_and_attackers_far(dt
 def test_distances_in_blocks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x = drawn(6, seed=3, d=50)["delta"]
     whole = squared_distances(x)
-    monkeypatch.setattr("descant.aggregators.distances._BLOCK", 6 * 7)
+    monkeypatch.setattr("descant.coupling.distances._BLOCK", 6 * 7)
     torch.testing.assert_close(squared_distances(x), whole, rtol=1e-12, atol=1e-13)
 
 

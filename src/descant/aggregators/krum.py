@@ -11,7 +11,8 @@ from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
 from descant.aggregators.base import Record, unheard
-from descant.aggregators.distances import mean_of, primary, squared_distances
+from descant.aggregators.selecting import mean_of, primary
+from descant.coupling.distances import squared_distances
 
 Convention = Literal["paper", "lp-proj"]
 

@@ -9,8 +9,9 @@ import torch
 
 from descant.aggregators.assumed import Assuming
 from descant.aggregators.before import Before, mixed
-from descant.aggregators.distances import primary, squared_distances
+from descant.aggregators.selecting import primary
 from descant.context import Context
+from descant.coupling.distances import squared_distances
 from descant.errors import require
 from descant.mail import Mail
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
 from descant.aggregators.before import Before, rows_of, scaled
-from descant.aggregators.distances import norms
 from descant.context import Context
+from descant.coupling.distances import norms
 from descant.errors import require
 from descant.mail import Mail
 

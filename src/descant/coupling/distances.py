@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 _BLOCK = 2**22  # numbers that are looked at in one go
-
-
-def primary(leaves: Mapping[str, Tensor]) -> Tensor:
-    """The first leaf [S, ...] as rows [S, d]: what is selected by."""
-    leaf = next(iter(leaves.values()))
-    return leaf.reshape(len(leaf), -1)
 
 
 def squared_distances(x: Tensor) -> Tensor:
@@ -42,8 +34,3 @@ def norms(x: Tensor) -> Tensor:
     """||x_i|| [S] of rows [S, d], in float64; infinite for a row that is not finite."""
     lengths: Tensor = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
     return lengths.masked_fill(lengths.isnan(), torch.inf)
-
-
-def mean_of(leaves: Mapping[str, Tensor], chosen: Tensor) -> dict[str, Tensor]:
-    """The plain mean of the chosen messages [m] of all leaves."""
-    return {name: leaf[chosen].mean(0) for name, leaf in leaves.items()}
