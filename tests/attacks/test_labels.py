@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from descant import FederatedData, Task, simulate
-from descant.attacks import ATTACKS, RandomLabels
+from descant.attacks import ATTACKS, FlippedLabels, RandomLabels
 from descant.context import Context
 from descant.errors import SettingError
 from descant.methods import FedAvg, Local
@@ -89,3 +89,29 @@ def test_it_needs_attackers_to_be_said_how(labelled: FederatedData) -> None:
 
 def test_it_is_known_by_its_name() -> None:
     assert ATTACKS["random-labels"] is RandomLabels
+
+
+@pytest.mark.parametrize(
+    ("attack", "becomes"),
+    [(FlippedLabels(), [2, 1, 0]), (FlippedLabels(source=1, target=2), [0, 2, 2])],
+    ids=["mirrored", "one class"],
+)
+def test_labels_are_flipped_for_attackers_alone(
+    labelled: FederatedData, linear: Task, attack: FlippedLabels, becomes: list[int]
+) -> None:
+    poisoned = attack.poison(context(linear), labelled, WHO)
+    for k in range(5):
+        before, after = labelled.train.client(k)[1], poisoned.train.client(k)[1]
+        wanted = torch.tensor(becomes)[before] if k in WHO.tolist() else before
+        assert torch.equal(after, wanted)
+    assert torch.equal(poisoned.test.targets, labelled.test.targets)
+    alone = attack.poison(context(linear), labelled.only([4]), WHO).train.client(0)[1]
+    assert torch.equal(alone, poisoned.train.client(4)[1])
+
+
+def test_flips_that_cannot_be_are_refused(labelled: FederatedData, linear: Task) -> None:
+    for wrong in ({"source": 1}, {"source": 1, "target": 1}, {"source": -1, "target": 0}):
+        with pytest.raises(SettingError, match=r"target|source"):
+            FlippedLabels(**wrong)
+    with pytest.raises(SettingError, match=r"target = 3, and the data .* has 3 classes"):
+        simulate(linear, labelled, FedAvg(), rounds=1, attacks=FlippedLabels(source=0, target=3), malicious=1)

@@ -1,9 +1,47 @@
 """What malicious clients do: poisoned data, forged messages."""
 
 from descant.attacks.base import Attack, malicious_clients
-from descant.attacks.labels import RandomLabels
+from descant.attacks.forging import Forging
+from descant.attacks.knowing import ALIE, InnerProduct, Knowing, MinMax, MinSum
+from descant.attacks.labels import FlippedLabels, RandomLabels
+from descant.attacks.noise import Gaussian, RandomUpdate, SameValue
+from descant.attacks.scaling import RandomScale, Replacement
 from descant.attacks.signflip import SignFlip
 
-ATTACKS: dict[str, type[Attack]] = {a.name: a for a in (SignFlip, RandomLabels)}
+ATTACKS: dict[str, type[Attack]] = {
+    a.name: a
+    for a in (
+        SameValue,
+        SignFlip,
+        Gaussian,
+        Replacement,
+        RandomUpdate,
+        RandomScale,
+        RandomLabels,
+        FlippedLabels,
+        ALIE,
+        InnerProduct,
+        MinMax,
+        MinSum,
+    )
+}
 
-__all__ = ["ATTACKS", "Attack", "RandomLabels", "SignFlip", "malicious_clients"]
+__all__ = [
+    "ALIE",
+    "ATTACKS",
+    "Attack",
+    "FlippedLabels",
+    "Forging",
+    "Gaussian",
+    "InnerProduct",
+    "Knowing",
+    "MinMax",
+    "MinSum",
+    "RandomLabels",
+    "RandomScale",
+    "RandomUpdate",
+    "Replacement",
+    "SameValue",
+    "SignFlip",
+    "malicious_clients",
+]

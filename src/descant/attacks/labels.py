@@ -12,7 +12,7 @@ from descant.attacks.base import Attack
 from descant.context import Context
 from descant.data import FederatedData, Part
 from descant.draws import uniform
-from descant.errors import SettingError
+from descant.errors import SettingError, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,7 @@ class RandomLabels(Attack):
     name: ClassVar[str] = "random-labels"
 
     def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
-        if data.classes is None:
-            raise SettingError(f"attacks: '{self.name}' needs labels, and the data '{data.name}' is a regression")
+        _classes(data, self.name)
         train, owners = data.train, data.train.owners
         of_whom = owners if data.numbers is None else data.numbers[owners]
         each = train.targets[:1].numel()  # labels of an example, which may be a sequence
@@ -36,3 +35,46 @@ class RandomLabels(Attack):
         drawn = (uniform(ctx.seed, self.name, client, label) * data.classes).to(train.targets.dtype)
         poisoned = torch.isin(client, who.to(client.device))
         return replace(data, train=Part(train.inputs, torch.where(poisoned, drawn, train.targets), train.offsets))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlippedLabels(Attack):
+    """Attackers train on other labels: y becomes C - 1 - y, of two classes the other one.
+
+    With `source` and `target`, examples of the one class are labelled as the other, and the rest stay.
+    """
+
+    name: ClassVar[str] = "flipped-labels"
+
+    source: int | None = None
+    target: int | None = None
+
+    def __post_init__(self) -> None:
+        both = (self.source is None) == (self.target is None)
+        require(self, "target", both, "given together with `source`, or not at all")
+        for field in ("source", "target"):
+            value = getattr(self, field)
+            require(self, field, value is None or value >= 0, "the number of a class, or nothing")
+        require(self, "target", self.target is None or self.target != self.source, "another class than `source`")
+
+    def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
+        classes, train = _classes(data, self.name), data.train
+        if self.source is None or self.target is None:
+            flipped = classes - 1 - train.targets
+        else:
+            for field, value in (("source", self.source), ("target", self.target)):
+                if value >= classes:
+                    raise SettingError(
+                        f"attacks: {field} = {value}, and the data '{data.name}' has {classes} classes"
+                    )
+            flipped = torch.where(train.targets == self.source, self.target, train.targets)
+        of_whom = train.owners if data.numbers is None else data.numbers[train.owners]
+        poisoned = torch.isin(of_whom, who.to(of_whom.device)).view(-1, *[1] * (train.targets.dim() - 1))
+        return replace(data, train=Part(train.inputs, torch.where(poisoned, flipped, train.targets), train.offsets))
+
+
+def _classes(data: FederatedData, name: str) -> int:
+    """The number of classes; an error where there are none."""
+    if data.classes is None:
+        raise SettingError(f"attacks: '{name}' needs labels, and the data '{data.name}' is a regression")
+    return data.classes

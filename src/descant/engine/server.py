@@ -131,6 +131,8 @@ class Server:
         def combine(leaves: Mapping[str, Tensor], weights: Tensor | None) -> Tree:
             references = {name: leaf for name, leaf in received.references.items() if name in leaves}
             ballot = replace(received, leaves=dict(leaves), weights=weights, references=references)
+            if any(len(leaf) != len(mail.clients) for leaf in leaves.values()):
+                ballot = _of_everyone(ballot)
             self._memory, combined = self.plan.aggregator.combine(received.ctx, self._memory, ballot)
             return combined
 
@@ -163,3 +165,11 @@ class Server:
         since_last = [name for name, sent in self.method.sends.items() if sent.of == LAST and self._keeps_sent]
         rows = {name: self._first_sent[name].expand(len(who), *self._first_sent[name].shape) for name in since_last}
         return copies | under("sent", rows)
+
+
+def _of_everyone(ballot: Mail) -> Mail:
+    """Rows that the server holds of all clients, as if all had sent theirs now; they moved away from one point."""
+    everyone = torch.arange(len(next(iter(ballot.values()))), device=ballot.clients.device)
+    started = torch.full_like(everyone, ballot.ctx.round)
+    references = {name: r.to(ballot[name].dtype).mean(0, keepdim=True) for name, r in ballot.references.items()}
+    return replace(ballot, clients=everyone, started=started, references=references, facts={})

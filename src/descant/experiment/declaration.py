@@ -35,7 +35,7 @@ from descant.experiment.allowed import (
 from descant.experiment.callback import Callback
 from descant.experiment.journal import Journal
 from descant.experiment.listeners import Callbacks
-from descant.experiment.parts import Part, Parts, When
+from descant.experiment.parts import InARow, Part, Parts, When
 from descant.experiment.progress import Watched
 
 Trainers = Literal["cohort", "everyone"]
@@ -123,11 +123,11 @@ class Settings:
         accepts="int | Evaluation | Mapping[str, Any]",
     )
     aggregator: Aggregator = setting(
-        "how the server combines messages, by object, name or spec.",
+        "how the server combines messages, by object, name or spec; several in a row as a list.",
         "result",
-        Part("aggregators"),
+        InARow("aggregators"),
         "mean",
-        accepts="Aggregator | Spec",
+        accepts="Aggregator | Spec | Sequence[Aggregator | Spec]",
     )
     codec: Codec = setting(
         "how messages become bytes on their way up, by object, name or spec.",

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from descant.aggregators import Chain
 from descant.data import FederatedData
 from descant.methods import Method
 from descant.task import Task
@@ -48,6 +49,8 @@ def of_parts(method: Method, **parts: object) -> dict[str, str]:
 
 
 def _listed(part: object) -> tuple[object, ...]:
+    if isinstance(part, Chain):
+        return part.steps
     return part if isinstance(part, tuple) else (part,)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from descant.aggregators import Chain
 from descant.catalog import BASES, brief, brief_spec, build, check_spec, describe, fill
 from descant.engine import Evaluation
 from descant.errors import SettingError
@@ -61,6 +62,30 @@ class Parts(Allowed):
 
     def brief(self, value: Any) -> list[dict[str, Any]]:
         return [brief(one) for one in value]
+
+
+@dataclass(frozen=True)
+class InARow(Part):
+    """An aggregator, or several in a row (`descant.aggregators.Chain`), given as a list."""
+
+    @property
+    def what(self) -> str:
+        return f"{Part(self.kind).what}, or a list of those"
+
+    def check(self, name: str, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return super().check(name, value)
+        steps = Parts(self.kind).check(name, value)
+        try:
+            return Chain(steps=steps)
+        except SettingError as error:
+            raise SettingError(f"{name}: {error}") from None
+
+    def plain(self, value: Any) -> Any:
+        return [describe(step) for step in value.steps] if isinstance(value, Chain) else describe(value)
+
+    def brief(self, value: Any) -> Any:
+        return [brief(step) for step in value.steps] if isinstance(value, Chain) else brief(value)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def simulate(
     drop_last: bool = False,
     nonfinite: Literal["drop", "keep"] = "drop",
     evaluate: int | Evaluation | Mapping[str, Any] = 1,
-    aggregator: Aggregator | Spec = "mean",
+    aggregator: Aggregator | Spec | Sequence[Aggregator | Spec] = "mean",
     codec: Codec | Spec = "native",
     downlink: Codec | Spec = "native",
     attacks: Attack | Spec | Sequence[Attack | Spec] = (),
@@ -91,7 +91,7 @@ def simulate(
         drop_last: leave out the short last minibatch of an epoch.
         nonfinite: messages with a NaN or an infinity are dropped and counted, or kept.
         evaluate: evaluate every so many rounds, or an `Evaluation` that says more.
-        aggregator: how the server combines messages, by object, name or spec.
+        aggregator: how the server combines messages, by object, name or spec; several in a row as a list.
         codec: how messages become bytes on their way up, by object, name or spec.
         downlink: how broadcasts become bytes on their way down: a codec of plain numbers.
         attacks: what malicious clients do: one attack or several, by object, name or spec.

@@ -1,0 +1,36 @@
+"""How many attackers a defence assumes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import ClassVar
+
+from descant.aggregators.base import Aggregator
+from descant.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assuming(Aggregator):
+    """A defence against `f` attackers among the S messages of a round: a number, or a share of S, rounded up.
+
+    None is the most that it can survive. A number that is too large for a small round is cut to that.
+    """
+
+    f: int | float | None = 0.2
+
+    # The least number of messages for f attackers is `per_attacker` f + `beside`.
+    per_attacker: ClassVar[int] = 2
+    beside: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        share = isinstance(self.f, float)
+        right = self.f is None or (0 <= self.f < 1 if share else self.f >= 0)
+        require(self, "f", right, "a number of attackers, a share of the messages below 1, or nothing")
+
+    def attackers(self, messages: int) -> int:
+        """The number of attackers that is assumed among so many messages."""
+        most = max(0, (messages - self.beside) // self.per_attacker)
+        if self.f is None:
+            return most
+        return min(most, ceil(self.f * messages) if isinstance(self.f, float) else self.f)

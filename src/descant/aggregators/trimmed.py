@@ -1,0 +1,34 @@
+"""The trimmed mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from descant.aggregators.assumed import Assuming
+from descant.aggregators.base import Record, unheard
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimmedMean(Assuming):
+    """The mean of every coordinate without its f largest and its f smallest values (Yin et al., 2018).
+
+    It survives f attackers of 2f + 1 messages. Weights that senders claim are not used.
+    """
+
+    name: ClassVar[str] = "trimmed-mean"
+
+    def __call__(
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+    ) -> dict[str, Tensor]:
+        return {name: self.trim(leaf) for name, leaf in leaves.items()}
+
+    def trim(self, leaf: Tensor) -> Tensor:
+        """The rows [S, ...] without their extremes, one of which is what is no number."""
+        f = self.attackers(len(leaf))
+        ordered = leaf.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(0).values
+        return ordered[f : len(leaf) - f].mean(0)

@@ -1,0 +1,49 @@
+"""What attacks on messages share: whether they forge messages or how these move, and a factor for each attacker."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from descant.attacks.base import Attack
+from descant.context import Context
+from descant.errors import require
+from descant.mail import Mail
+from descant.trees import Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forging(Attack):
+    """An attack that makes other numbers of an attacker's honest ones.
+
+    on="message" forges the message itself, whatever a method sends: a model, an update, a projected vector, a dual.
+    on="update" forges how the message moves, where it says what it is. Whole numbers (of examples) stay.
+    """
+
+    on: Literal["message", "update"] = "message"
+
+    def __post_init__(self) -> None:
+        require(self, "on", self.on in ("message", "update"), "'message' or 'update'")
+
+    @property
+    def updates(self) -> bool:
+        return self.on == "update"
+
+    @abstractmethod
+    def forged(self, ctx: Context, name: str, leaf: Tensor, mail: Mail, benign: Mail) -> Tensor:
+        """What attackers send in the place of a leaf [M, ...], or of how it moves."""
+
+    def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
+        honest = (
+            mail.updates() if self.updates else {n: leaf for n, leaf in mail.items() if leaf.is_floating_point()}
+        )
+        changed = {name: self.forged(ctx, name, leaf, mail, benign) for name, leaf in honest.items()}
+        return state, mail.moved(changed) if self.updates else mail.with_leaves(changed)
+
+
+def each_times(factor: Tensor, leaf: Tensor) -> Tensor:
+    """The rows of a leaf [M, ...], each times its factor [M]."""
+    return factor.to(leaf.dtype).view(-1, *[1] * (leaf.dim() - 1)) * leaf
