@@ -28,6 +28,7 @@ class SignFlip(Attack):
     on: Literal["message", "update"] = "message"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "tau", 0 < self.tau < float("inf"), "a positive number")
         require(self, "on", self.on in ("message", "update"), "'message' or 'update'")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from descant.data.errors import DataError
 from descant.engine import Record
-from descant.errors import DamagedError, LeftOutWarning, SettingError
+from descant.errors import DamagedError, LeftOutWarning, SettingError, shown
 from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import declared
 from descant.experiment.folder import RUN, START
@@ -25,6 +25,7 @@ from descant.experiment.settings import RunSettings
 from descant.sealed import read_json, write_json
 
 _TAKEN = {"method", "seed", "label"}  # what a comparison says of every cell itself
+_MOST = 10_000  # seeds
 _FILES = "files.json"  # in a cell's folder: the files of its data, as `stamp` saw them
 
 
@@ -73,6 +74,10 @@ class Grid:
                     raise
                 warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
                 continue
+            except SettingError as error:
+                if not str(error).startswith("method."):
+                    raise
+                raise SettingError(f"methods.{cell.label}.{str(error).removeprefix('method.')}") from error
             yield cell, run
 
     def _read_or_run(self, cell: Cell, progress: Callable[[Record], None] | None) -> Run:
@@ -124,6 +129,10 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:
     hold for this method alone. `seeds` is a list, or how many.
     """
     common = dict(values)
+    if "method" in common and "methods" not in common:
+        raise SettingError(
+            "'method' is a setting of a single run: run the file with `descant run`, or give a comparison 'methods'"
+        )
     methods, seeds = common.pop("methods", None), common.pop("seeds", 1)
     for taken in sorted(_TAKEN & common.keys()):
         has = "labels its 'methods'" if taken == "label" else f"has '{taken}s'"
@@ -132,8 +141,9 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:
     for label, spec in _labelled(methods).items():
         own = spec.pop("run", {})
         if not isinstance(own, Mapping):
-            raise SettingError(f"methods.{label}.run = {own!r}: it must hold settings of the run")
-        at = {"method": f"methods.{label}"} | {name: f"methods.{label}.run.{name}" for name in own}
+            raise SettingError(f"methods.{label}.run = {shown(own)}: it must hold settings of the run")
+        at = {name: f"methods.{label}.run.{name}" for name in own}
+        at |= {"method": f"methods.{label}", "label": "a label of 'methods'"}
         for taken in _TAKEN & own.keys():
             raise SettingError(f"methods.{label}.run.{taken}: '{taken}' is the comparison's own")
         for seed in _seeds(seeds):
@@ -145,15 +155,15 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:
 
 def _seeds(seeds: Any) -> list[int]:
     """The seeds of a comparison, from a list or from how many there are."""
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
+    if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= _MOST:
         return list(range(seeds))
     if not isinstance(seeds, list) or not seeds:
-        raise SettingError(f"seeds = {seeds!r}: it must be a list of seeds, or how many (1 or more)")
+        raise SettingError(f"seeds = {shown(seeds)}: it must be a list of seeds, or how many (1 to {_MOST})")
     allowed = declared(RunSettings)["seed"].allowed
     checked = [allowed.check(f"seeds[{i}]", seed) for i, seed in enumerate(seeds)]
     for seed in checked:
         if checked.count(seed) > 1:
-            raise SettingError(f"seeds = {seeds!r}: {seed} stands twice, and would be one run counted as two")
+            raise SettingError(f"seeds = {shown(seeds)}: {seed} stands twice, and would be one run counted as two")
     return checked
 
 
@@ -184,7 +194,7 @@ def _labelled(methods: Any) -> dict[str, dict[str, Any]]:
             )
         if not isinstance(spec, str | Mapping):
             raise SettingError(
-                f"methods.{label} = {spec!r}: it must be a name, or a mapping with a name and fields"
+                f"methods.{label} = {shown(spec)}: it must be a name, or a mapping with a name and fields"
             )
         labelled[label] = {"name": spec} if isinstance(spec, str) else dict(spec)
     if not labelled:

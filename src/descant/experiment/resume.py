@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from descant.catalog import build
 from descant.data import FederatedData
@@ -21,7 +22,7 @@ from descant.task import Task
 
 def resume(
     folder: str | Path,
-    task: Task | None = None,
+    task: Task | nn.Module | None = None,
     data: FederatedData | None = None,
     *,
     allow_imports: bool = False,

@@ -12,7 +12,7 @@ from descant.engine import Collapse, Simulation
 from descant.errors import SettingError
 from descant.experiment.folder import MODEL, RUN, START
 from descant.experiment.history import History
-from descant.experiment.journal import FORMAT, finished
+from descant.experiment.journal import FORMAT, finished, unfinished
 from descant.files import plain, write_json
 from descant.sealed import damaged, entry_of, read_json, write_tensors
 from descant.sealed import write_json as write_sealed
@@ -117,7 +117,8 @@ class Run:
 
         folder = Path(folder)
         if not finished(folder):
-            raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} in it")
+            begun = f"; it is unfinished: go on with descant.resume({str(folder)!r})" if unfinished(folder) else ""
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} in it{begun}")
         about, _ = read_json(folder / RUN)
         if about.get("format") not in (1, FORMAT):
             raise SettingError(f"{folder} was written in format {about.get('format')}; this version reads {FORMAT}")

@@ -45,6 +45,10 @@ class ADMM(Inexact):
         require(self, "eps", self.eps is None or self.eps > 0, "a positive number, or nothing")
         require(self, "eps", self.eps is None or self.steps is self.epochs is None, "nothing where steps are given")
         require(self, "upsilon", 0 < self.upsilon < 1, "between 0 and 1")
+        for field in ("cap", "upsilon"):
+            default = getattr(type(self), field)
+            heeded = self.eps is not None or getattr(self, field) == default
+            require(self, field, heeded, f"{default}, its default, unless eps is given")
 
     def first_sent(self, ctx: Context) -> Tree:
         return {"u": ctx.x0}

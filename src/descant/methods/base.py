@@ -17,6 +17,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.errors import NoSharedModelError
+from descant.fields import Checked
 from descant.mail import Mail, Sent
 from descant.methods.optimizers import PLAIN, SGD, Momentum, Optimizer
 from descant.methods.schedules import ByRound
@@ -170,7 +171,7 @@ class LocalView(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(ABC):
+class Method(Checked, ABC):
     """A federated method. Subclasses set `name` and `paper`, and say which models a client trains."""
 
     name: ClassVar[str]
@@ -263,6 +264,9 @@ class Method(ABC):
     def refuses(self) -> Mapping[str, str]:
         """Settings of a run that the method cannot be run with, other than by default, and why."""
         return {}
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        """Refuse a run that is too short for a setting of the method, or a model that does not fit one."""
 
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         """The models [K, d] whose training loss clients report before their work, where an aggregator asks."""

@@ -53,6 +53,8 @@ class Bilevel(Inexact):
         positive = self.nu is None or isinstance(self.nu, ByRound) or self.nu > 0
         require(self, "nu", positive, "a positive number, or nothing")
         require(self, "nu", self.nu is None or self.steps is self.epochs is None, "nothing where steps are given")
+        heeded = self.nu is not None or self.cap == type(self).cap
+        require(self, "cap", heeded, f"{type(self).cap}, its default, unless nu is given")
 
     def client_start(self, local: LocalView) -> Tree:
         return {"x": local.start}

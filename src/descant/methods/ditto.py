@@ -16,6 +16,7 @@ from descant.methods.candidates import choose, pick
 from descant.methods.optimizers import Down
 from descant.methods.over import OverSolver
 from descant.methods.schedules import ByRound
+from descant.task import Layout
 from descant.trees import without
 
 
@@ -51,6 +52,11 @@ class Ditto(OverSolver):
         require(self, "lam", rising, "a number, or several that rise")
         require(self, "lam", all(lam >= 0 for lam in self.lams), "zero or more")
         require(self, "after", self.after is None or self.after >= 1, "a positive number of rounds, or nothing")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        super().check_run(rounds, layout)
+        tunes = self.after is None or self.after < rounds
+        require(self, "after", tunes, f"below rounds = {rounds}, or no round is left to fine-tune in")
 
     @property
     def lams(self) -> tuple[float, ...]:
