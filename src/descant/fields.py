@@ -43,7 +43,8 @@ def check_fields(part: Any) -> None:
     A number is finite, and true and false are none (NaN is left to the checks of ranges, each of which it fails). A
     list becomes a tuple where a tuple is declared. A default is what its author chose, and not looked at.
     """
-    for name, (default, kinds) in _declared(type(part)).items():
+    cls: Any = type(part)  # mypy takes no class for hashable
+    for name, (default, kinds) in _declared(cls).items():
         value = getattr(part, name)
         if value is default or (isinstance(value, float) and value == default):
             continue
@@ -51,11 +52,11 @@ def check_fields(part: Any) -> None:
             value = _tuples(value)
             object.__setattr__(part, name, value)  # frozen: completed once, here
         if not any(_fits(kind, value) for kind in kinds):
-            raise SettingError(f"{type(part).__name__}.{name} = {_said(value)}: {_remedy(kinds, value)}")
+            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: {_remedy(kinds, value)}")
 
 
 @lru_cache(maxsize=256)
-def _declared(cls: type) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+def _declared(cls: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """The default and the types of every field that is given, as it and the classes above declare them, one by one.
 
     A class may declare anew, and more narrowly, what may depend on the round.

@@ -20,7 +20,7 @@ from descant.catalog import BASES, CATALOG, build
 from descant.coupling import Orthogonal
 from descant.data import DataError
 from descant.engine import Evaluation
-from descant.errors import SettingError, TaskError
+from descant.errors import NoFiguresWarning, SettingError, TaskError
 from descant.experiment.declaration import Call, declared
 from descant.methods import Ditto, FedAvg, FedPlus, FedProx, LpProj, PFedMe
 from tests.bad_input.calling import without_training
@@ -114,8 +114,6 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: simulate(seed=2**64), "seed = 18446744073709551616"),
     (lambda: simulate(threads=100_000), "threads = 100000"),
     (lambda: simulate(sampling="size"), "sampling = 'size': it must be 'uniform' where everyone takes part"),
-    (lambda: simulate(attacks=SignFlip(), malicious=1.0), "malicious: all clients would attack"),
-    (lambda: simulate(attacks=SignFlip(), malicious=4), "malicious: all clients would attack"),
     (lambda: simulate(attacks=SignFlip), "attacks = SignFlip: it is a class"),
     (
         lambda: simulate(task=nn.Linear(4, 2)),
@@ -216,9 +214,15 @@ def test_numbers_in_the_place_of_labels_are_told_which_loss_to_take() -> None:
         simulate(task=dc.Task(nn.Linear(5, 3), "squared_error"), data=data)
 
 
+@pytest.mark.parametrize("malicious", [1.0, 4, [0, 1, 2, 3]])
+def test_a_run_of_attackers_alone_says_that_its_figures_will_be_nan(malicious: Any) -> None:
+    with pytest.warns(NoFiguresWarning, match="malicious: all clients attack"), pytest.raises(SystemExit):
+        simulate(attacks=SignFlip(), malicious=malicious)
+
+
 def test_a_run_without_test_examples_says_that_its_figures_will_be_nan() -> None:
     data = dc.FederatedData.from_arrays([(X, Y)], test=0.0)
-    with pytest.warns(dc.errors.NoFiguresWarning, match="no client has test examples"), pytest.raises(SystemExit):
+    with pytest.warns(NoFiguresWarning, match="no client has test examples"), pytest.raises(SystemExit):
         simulate(task=nn.Linear(5, 5), data=data)
     with pytest.raises(SystemExit):  # and nothing where nobody asks for them
         simulate(task=nn.Linear(5, 5), data=data, evaluate={"parts": ["train"]})

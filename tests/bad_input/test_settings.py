@@ -39,6 +39,14 @@ def test_a_file_of_the_other_command_is_pointed_to_it(tmp_path: Path) -> None:
     refused(descant("compare", "run.yaml", cwd=tmp_path), "run the file with `descant run`")
 
 
+def test_figures_that_will_be_nan_are_a_line_on_the_way(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    attacked = ("--set", "attacks=sign-flip", "--set", "malicious=1.0")
+    with without_training():
+        done = descant("run", "run.yaml", "-q", *attacked, cwd=tmp_path)
+    assert done.status == 0 and done.err.startswith("descant: malicious: all clients attack"), done
+
+
 def test_the_good_files_of_these_tests_are_good(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(GOOD)
     (tmp_path / "two.yaml").write_text(COMPARISON)

@@ -86,11 +86,7 @@ FRACTION = "a fraction above 0 and at most 1.0"
         *[("store", value, "'memory' or 'disk'") for value in ("ram", None)],
         *[("mode", value, "'auto', 'compile', 'vmap' or 'loop'") for value in ("fast", None)],
         *[("evaluate", value, "a whole number of rounds") for value in (0, True, 1.5, "all", None)],
-        *[
-            (name, value, f"{WHOLE}, or nothing")
-            for name in ("chunk", "commit")
-            for value in (0, 2.0, True, "4")
-        ],
+        *[(name, value, f"{WHOLE}, or nothing") for name in ("chunk", "commit") for value in (0, 2.0, True, "4")],
         *[("threads", value, "a whole number, from 1 to 1024, or nothing") for value in (0, 2.0, True, 1025)],
         *[("device", value, "a device of torch") for value in ("gpu", 3, None)],
         *[("label", value, "text, or nothing") for value in (3, "", " ")],

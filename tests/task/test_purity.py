@@ -254,7 +254,7 @@ class Reading(nn.Module):
         ),
         (
             Reading,
-            r"GRU \('read'\) draws .*: set model.read.dropout = 0.0, or make it of nn.GRU of one layer",
+            r"GRU \('read'\) draws .*: set model.read.dropout = 0.0, or write its layers as nn.GRU of one layer",
             "read",
         ),
     ],

@@ -69,13 +69,20 @@ def _load(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise _JunkError(str(error)) from error
+        raise _JunkError(_problem(error)) from error
     except SettingError:
         raise
     except RecursionError as error:
         raise _JunkError("it is nested too deeply") from error
     except Exception as error:  # what a tag asks for, as in `!!int x` or the date 2020-13-45
         raise _JunkError(f"{type(error).__name__}: {error}") from error
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """What is wrong, and where, in one line."""
+    said = " ".join(str(getattr(error, "problem", None) or error).split())
+    mark = getattr(error, "problem_mark", None)
+    return said if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {said}"
 
 
 def _holds_itself(value: Any, above: tuple[int, ...] = ()) -> bool:
@@ -99,7 +106,6 @@ def _override(values: dict[str, Any], override: str) -> None:
     try:
         values[last] = _load(text)
     except _JunkError as error:
-        problem = " ".join(str(getattr(error.__cause__, "problem", None) or error).split())
-        raise SettingError(f"--set {override}: its value is not valid YAML ({problem})") from None
+        raise SettingError(f"--set {override}: its value is not valid YAML ({error})") from None
     except SettingError as error:
         raise SettingError(f"--set {override}: {error}") from None

@@ -43,10 +43,6 @@ def data_of(data: Any) -> FederatedData:
 
 def check_together(task: Task, data: FederatedData, method: Method, plan: Plan) -> None:
     """Refuse what cannot be trained, and what a run would ignore; warn of figures that would say nothing."""
-    if len(plan.malicious) == len(data):
-        raise SettingError(
-            "malicious: all clients would attack, and figures are those of the benign ones: leave one benign"
-        )
     plan.check(method)
     try:
         method.check_run(plan.rounds, task.layout)
@@ -54,13 +50,16 @@ def check_together(task: Task, data: FederatedData, method: Method, plan: Plan) 
         raise renamed(error, "method", [field.name for field in fields(method)]) from None
     _check_outputs(task, data)
     if "test" in plan.evaluation.parts and not len(data.test.targets):
-        warnings.warn(
-            NoFiguresWarning(
-                f"data '{data.name}': no client has test examples, and figures on test will be NaN: set some aside "
-                "(test=0.2), or leave 'test' out of the evaluation's parts"
-            ),
-            stacklevel=3,
+        _warn(
+            f"data '{data.name}': no client has test examples, and figures on test will be NaN: set some aside "
+            "(test=0.2), or leave 'test' out of the evaluation's parts"
         )
+    if len(plan.malicious) == len(data):
+        _warn("malicious: all clients attack, and figures of benign clients will be NaN: leave one benign at least")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(NoFiguresWarning(text), stacklevel=4)  # where `simulate` was called
 
 
 def _check_outputs(task: Task, data: FederatedData) -> None:

@@ -99,8 +99,8 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
         if not folder.is_dir():
             raise SettingError(f"{folder}: there is no such folder; give that of a run, or one with runs in it")
         # In the order in which they were finished, which is that of a comparison's own list.
-        there = sorted(folder.rglob("run.json"), key=lambda path: (path.stat().st_mtime_ns, path))
-        here = [folder] if finished(folder) else [path.parent for path in there]
+        there = sorted(folder.rglob(RUN), key=lambda path: (path.stat().st_mtime_ns, path))
+        here = [folder] if finished(folder) else [path.parent for path in there if path.is_file()]
         if not here:
             begun = sorted(path.parent for path in folder.rglob(START))
             if begun:
