@@ -70,7 +70,7 @@ def _declared(cls: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     return {name: (given[name], tuple(kinds)) for name, kinds in found.items() if kinds}
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     try:
         return get_type_hints(cls)
     except (NameError, TypeError):  # of a class inside a function, whose names are known there alone

@@ -48,7 +48,8 @@ class LpProj(Bilevel):
         require(self, "overflow", self.overflow == "collapse" or self.p == 1, "'collapse' unless p = 1")
 
     def check_run(self, rounds: int, layout: Layout) -> None:
-        fits = self.projection.dim(self.dim, layout.dim) <= layout.dim
+        super().check_run(rounds, layout)
+        fits = self.dim == type(self).dim or self.projection.dim(self.dim, layout.dim) <= layout.dim
         require(self, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
 
     def server_start(self, ctx: Context) -> Tree:

@@ -36,7 +36,8 @@ class LpProjADMM(FLAME):
         require(self, "dim", self.dim >= 0, "zero or more")
 
     def check_run(self, rounds: int, layout: Layout) -> None:
-        fits = self.projection.dim(self.dim, layout.dim) <= layout.dim
+        super().check_run(rounds, layout)
+        fits = self.dim == type(self).dim or self.projection.dim(self.dim, layout.dim) <= layout.dim
         require(self, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
 
     def first_sent(self, ctx: Context) -> Tree:
