@@ -122,6 +122,8 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: simulate(task=nn.Linear(4, 1)), "labels reach 2 .*, and the model gives 1 output: give it 3 or more"),
     (lambda: simulate(task=dc.Task(nn.Linear(4, 3), "squared_error")), "use the loss 'cross_entropy'"),
     (lambda: dc.resume("nowhere"), "nowhere holds no run"),
+    (lambda: dc.resume(3), "folder = 3: it must be the path"),  # type: ignore[arg-type]
+    (lambda: dc.load(3), "folder = 3: it must be the path"),  # type: ignore[arg-type]
     (lambda: dc.Task(nn.Linear(2, 2), "mse"), "there is no loss called 'mse'"),
     (lambda: dc.Task(nn.Linear), "Task.model must be a torch.nn.Module"),  # type: ignore[arg-type]
 ]

@@ -113,3 +113,26 @@ def test_what_is_no_folder_of_runs_is_named(tmp_path: Path, command: str, what: 
     (tmp_path / "file").write_text("words")
     (tmp_path / "empty").mkdir()
     refused(descant(command, what, cwd=tmp_path), what)
+
+
+CALLED: list[tuple[str, ...]] = [
+    ("run", "nowhere.yaml"),
+    ("run", "empty"),
+    ("run", "run.yaml", "-o", "file"),
+    ("run", "run.yaml", "-o", "file/below"),
+    ("run", "run.yaml", "-o", "a" * 300),
+    ("compare", "nowhere.yaml"),
+    ("compare", "empty"),
+    ("data", "show", "nowhere.yaml"),
+    ("data", "show", "run.yaml", "--format", "png", "-o", "nowhere/x.png"),
+    ("data", "show", "run.yaml", "--format", "html", "-o", "empty"),
+    ("data", "fetch", "nothing"),
+]
+
+
+@pytest.mark.parametrize("call", CALLED, ids=[" ".join(call)[:50] for call in CALLED])
+def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path, call: tuple[str, ...]) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    (tmp_path / "file").write_text("words")
+    (tmp_path / "empty").mkdir()
+    refused(descant(*call, cwd=tmp_path), call[-1])

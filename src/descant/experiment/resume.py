@@ -11,7 +11,7 @@ from torch import nn
 from descant.catalog import build
 from descant.data import FederatedData
 from descant.engine import Record
-from descant.errors import ResumeError
+from descant.errors import ResumeError, shown
 from descant.experiment import Run
 from descant.experiment.declaration import Settings, declared
 from descant.experiment.journal import Journal
@@ -37,6 +37,8 @@ def resume(
 
     Import paths that the folder names (`mine:MyMethod`) are followed only if `allow_imports`: that runs code.
     """
+    if not isinstance(folder, str | Path):
+        raise ResumeError(f"folder = {shown(folder)}: it must be the path of a run's folder")
     journal = Journal.reopen(Path(folder))
     config = journal.before
     with importing(allow_imports):

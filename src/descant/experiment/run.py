@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from descant.engine import Collapse, Simulation
-from descant.errors import SettingError
+from descant.errors import SettingError, shown
 from descant.experiment.folder import MODEL, RUN, START
 from descant.experiment.history import History
 from descant.experiment.journal import FORMAT, finished, unfinished
@@ -111,10 +111,13 @@ class Run:
     def load(cls, folder: str | Path) -> Run:
         """Read a finished run back: figures and tables. Its models are tensors in state.safetensors.
 
-        A file that is not what was written is a `DamagedError` that names it.
+        A file that is not what was written is a `DamagedError` that names it; a folder without a finished run is a
+        `FileNotFoundError`.
         """
         from descant.experiment.frames import federation_of, fill, read_table
 
+        if not isinstance(folder, str | Path):
+            raise SettingError(f"folder = {shown(folder)}: it must be the path of a run's folder")
         folder = Path(folder)
         if not finished(folder):
             begun = f"; it is unfinished: go on with descant.resume({str(folder)!r})" if unfinished(folder) else ""
