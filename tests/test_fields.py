@@ -10,6 +10,7 @@ import pytest
 
 from descant.errors import SettingError, shown, unknown
 from descant.fields import Checked
+from descant.methods import Ditto
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Narrow(Part):
         ("pairs", [[1, 2.0], (3, 4)]),
         ("word", "b"),
         ("leaf", Leaf(2)),
-        ("limit", float("inf")),
+        ("limit", -float("inf")),
         ("anything", object()),
     ],
 )
@@ -54,8 +55,7 @@ def test_values_of_the_declared_type_are_taken(field: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("number", True, "Part.number = True: it must be a finite number or nothing"),
-        ("number", float("inf"), "Part.number = inf"),
+        ("number", True, "Part.number = True: it must be a number or nothing"),
         ("number", "1", "Part.number = '1'"),
         ("pairs", 3, "Part.pairs = 3: it must be several, each a pair"),
         ("pairs", [[1]], r"Part.pairs = \(\(1,\),\)"),
@@ -63,12 +63,24 @@ def test_values_of_the_declared_type_are_taken(field: str, value: Any) -> None:
         ("word", True, "Part.word = True"),
         ("leaf", Leaf, r"Part.leaf = Leaf: it is a class; make an object of it, as in Leaf\(\)"),
         ("leaf", 3, "Part.leaf = 3: it must be an object of Leaf or nothing"),
-        ("limit", -float("inf"), "Part.limit = -inf"),
+        ("limit", "inf", "Part.limit = 'inf'"),
     ],
 )
 def test_others_are_refused_by_name(field: str, value: Any, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         Part(**{field: value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Ditto):
+    limit: float = 1.0
+
+
+def test_an_infinity_is_refused_in_a_field_of_descants_own_and_left_to_its_author_in_any_other() -> None:
+    assert Mine(limit=float("inf")).limit == float("inf")
+    for infinite in (float("inf"), -float("inf"), (1.0, float("inf"))):
+        with pytest.raises(SettingError, match=r"Mine.lam = .*: it must be a finite number"):
+            Mine(lam=infinite)
 
 
 def test_what_a_class_above_allows_is_allowed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from inspect import get_annotations
 from math import isinf
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -16,14 +17,14 @@ from descant.errors import SettingError, shown
 
 _WORDS: dict[Any, str] = {
     int: "a whole number",
-    float: "a finite number",
+    float: "a number",
     bool: "true or false",
     str: "text",
     NoneType: "nothing",
 }
 _TESTS: dict[Any, Callable[[Any], bool]] = {
     int: lambda value: isinstance(value, Integral) and not isinstance(value, bool),
-    float: lambda value: isinstance(value, Real) and not isinstance(value, bool | np.bool_) and not isinf(value),
+    float: lambda value: isinstance(value, Real) and not isinstance(value, bool | np.bool_),
     bool: lambda value: isinstance(value, bool | np.bool_),
     str: lambda value: isinstance(value, str),
     NoneType: lambda value: value is None,
@@ -40,11 +41,12 @@ class Checked:
 def check_fields(part: Any) -> None:
     """Refuse the first field of a dataclass whose value is not of a type that is declared for it.
 
-    A number is finite, and true and false are none (NaN is left to the checks of ranges, each of which it fails). A
-    list becomes a tuple where a tuple is declared. A default is what its author chose, and not looked at.
+    True and false are no numbers. A number of descant's own parts is finite (NaN is left to the checks of ranges, each
+    of which it fails). A list becomes a tuple where a tuple is declared. A default is what its author chose, and is
+    not looked at.
     """
     cls: Any = type(part)  # mypy takes no class for hashable
-    for name, (default, kinds) in _declared(cls).items():
+    for name, (default, kinds, finite) in _declared(cls).items():
         value = getattr(part, name)
         if value is default or (isinstance(value, float) and value == default):
             continue
@@ -53,11 +55,14 @@ def check_fields(part: Any) -> None:
             object.__setattr__(part, name, value)  # frozen: completed once, here
         if not any(_fits(kind, value) for kind in kinds):
             raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: {_remedy(kinds, value)}")
+        if finite and _infinite(value):
+            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: it must be a finite number")
 
 
 @lru_cache(maxsize=256)
-def _declared(cls: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
-    """The default and the types of every field that is given, as it and the classes above declare them, one by one.
+def _declared(cls: Any) -> dict[str, tuple[Any, tuple[Any, ...], bool]]:
+    """The default and the types of every field that is given, as it and the classes above declare them, one by one;
+    and whether descant declares it.
 
     A class may declare anew, and more narrowly, what may depend on the round.
     """
@@ -67,7 +72,10 @@ def _declared(cls: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         hints = _hints(base) if is_dataclass(base) else {}
         for name in found.keys() & hints.keys():
             found[name] += [kind for kind in _one_by_one(hints[name]) if kind not in found[name]]
-    return {name: (given[name], tuple(kinds)) for name, kinds in found.items() if kinds}
+    ours = {
+        name for base in cls.__mro__ if base.__module__.startswith("descant.") for name in get_annotations(base)
+    }
+    return {name: (given[name], tuple(kinds), name in ours) for name, kinds in found.items() if kinds}
 
 
 def _hints(cls: Any) -> dict[str, Any]:
@@ -100,6 +108,12 @@ def _fits(kind: Any, value: Any) -> bool:
         return isinstance(value, kind) if isinstance(kind, type) else True
     except TypeError:  # Any, or a protocol
         return True
+
+
+def _infinite(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_infinite, value))
+    return isinstance(value, Real) and isinf(value)
 
 
 def _tuples(value: Any) -> Any:

@@ -213,7 +213,7 @@ FILES: list[tuple[bytes, str]] = [
     (b"\xff\xfe\x00r", "run.yaml is not UTF-8 text"),
     ("label: Größe\n".encode("latin-1"), "run.yaml is not UTF-8 text"),
     ("rounds: 3\n".encode("utf-16"), "run.yaml is not UTF-8 text"),
-    (b"[" * 600, "run.yaml is not valid YAML"),
+    (b"[" * 600, "run.yaml is not valid YAML: it is nested too deeply"),
     (b"rounds: 3\n", "the setting 'data' is missing"),
     (b"data: digits\nmethod: fedavg\n", "the setting 'rounds' is missing"),
     (b"data: digits\nmethods: [fedavg]\nrounds: 1\n", "descant compare"),

@@ -59,7 +59,7 @@ def arrays(**settings: Any) -> dc.FederatedData:
 
 
 CALLS: list[tuple[Callable[[], object], str]] = [
-    (lambda: FedAvg(lr="fast"), "FedAvg.lr = 'fast': it must be a finite number"),
+    (lambda: FedAvg(lr="fast"), "FedAvg.lr = 'fast': it must be a number"),
     (lambda: FedAvg(lr=INF), "FedAvg.lr = inf: it must be a finite number"),
     (lambda: FedAvg(lr=True), "FedAvg.lr = True"),
     (lambda: FedAvg(lr=None), "FedAvg.lr = None"),

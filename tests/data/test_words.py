@@ -51,6 +51,11 @@ def test_words_get_the_same_numbers_in_all_parts() -> None:
     assert data.train.targets.tolist() == [1] * 10 + [2] * 10
 
 
+def test_a_part_that_is_none_is_refused_among_words_too() -> None:
+    with pytest.raises(DataError, match="client 'ann': test examples must be a pair"):
+        FederatedData.from_arrays({"ann": {"train": (X, ANN), "test": 3}})  # type: ignore[dict-item]
+
+
 def test_words_may_be_sequences() -> None:
     data = FederatedData.from_arrays([(X, [["b", "a"]] * 10)])
     assert data.class_names == ("a", "b") and data.train.targets[0].tolist() == [1, 0]
