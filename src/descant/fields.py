@@ -41,9 +41,9 @@ class Checked:
 def check_fields(part: Any) -> None:
     """Refuse the first field of a dataclass whose value is not of a type that is declared for it.
 
-    True and false are no numbers. A number of descant's own parts is finite (NaN is left to the checks of ranges, each
-    of which it fails). A list becomes a tuple where a tuple is declared. A default is what its author chose, and is
-    not looked at.
+    True and false are no numbers. A number of descant's own parts is finite; NaN is left to the checks of ranges,
+    which it fails. A list becomes a tuple where a tuple is declared. A default is what its author chose, and is not
+    looked at.
     """
     cls: Any = type(part)  # mypy takes no class for hashable
     for name, (default, kinds, finite) in _declared(cls).items():
