@@ -9,8 +9,8 @@ import descant
 
 SOURCE = Path(descant.__file__).parent
 ORDER = [
-    *("version", "errors", "importing", "draws", "threads", "files", "sealed", "fingerprint", "metrics", "trees"),
-    *("data", "datasets", "models", "task", "context", "mail", "coupling", "methods"),
+    *("version", "errors", "fields", "importing", "draws", "threads", "files", "sealed", "fingerprint", "metrics"),
+    *("trees", "values", "data", "datasets", "models", "task", "context", "mail", "coupling", "methods"),
     *("attacks", "codecs", "aggregators", "execution", "state", "engine", "catalog", "listing"),
     *("experiment", "callbacks", "theory", "report", "comparison", "cli"),
 ]

@@ -8,26 +8,25 @@ spec was written: method.lam.
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
 from torch import nn
 
 from descant.aggregators import AGGREGATORS, Aggregator
 from descant.attacks import ATTACKS, Attack
 from descant.codecs import CODECS, Codec
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
-from descant.data import PARTITIONS, FederatedData, Partition
+from descant.data import PARTITIONS, DataError, FederatedData, Partition
 from descant.datasets import DATASETS
-from descant.errors import SettingError, unknown
+from descant.errors import SettingError, TaskError, shown, unknown
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
+from descant.values import plain, typed
 
 Spec = str | Mapping[str, Any]
 
@@ -57,6 +56,7 @@ BASES: dict[str, type] = {
     "partitions": Partition,
 }
 _MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module}
+_OWN = re.compile(r"(?:[\w+-]+(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
 NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
 
@@ -106,7 +106,7 @@ def _opened(kind: str, spec: Spec, path: str | None) -> tuple[str, Callable[...,
     where = f"{path}: " if path else ""
     if not isinstance(name, str):
         example = next(iter(CATALOG[kind]))
-        raise SettingError(f"{where}a {_singular(kind)} needs a name, as in {{name: {example}}}; got {spec!r}")
+        raise SettingError(f"{where}a {_singular(kind)} needs a name, as in {{name: {example}}}; got {shown(spec)}")
     try:
         return name, _find(kind, name), settings
     except SettingError as error:
@@ -123,19 +123,37 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
     try:
         return make(*leading, **values)
     except SettingError as error:  # of the class, which knows its own name alone
-        said, own = str(error), f"{getattr(make, '__name__', '')}."
-        if said.startswith(where):
+        raise renamed(error, where, _settable(make, skip=len(leading))) from None
+    except TaskError as error:
+        raise TaskError(f"{where}: {error}") from error
+    except DataError:
+        raise
+    except Exception as error:
+        if getattr(error, "filename", None) is not None:  # a file that is not there, or cannot be read
             raise
-        raise SettingError(
-            f"{where}.{said.removeprefix(own)}" if said.startswith(own) else f"{where}: {said}"
-        ) from None
+        said = f"{type(error).__name__}: {error}".split("\n")[0]
+        raise SettingError(f"{where}: {what} cannot be made of {shown(dict(settings))} ({said})") from error
+
+
+def renamed(error: SettingError, where: str, fields: Iterable[str]) -> SettingError:
+    """An error of a part that knows its own name alone, with where the user wrote the part and its `fields`."""
+    said = str(error)
+    if said.startswith((f"{where}.", f"{where}:", f"{where} ")):
+        return error
+    own = _OWN.match(said)
+    if own is not None and own[1] in fields:
+        return SettingError(f"{where}.{said[own.start(1) :]}")
+    return SettingError(f"{where}: {said}")
 
 
 def _values(
     make: Callable[..., Any], where: str, what: str, settings: Mapping[str, Any], leading: int
 ) -> dict[str, Any]:
     """The settings for `make` in the types that it asks for."""
-    known = _settable(make, skip=leading)
+    try:
+        known = _settable(make, skip=leading)
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from error
     for field in settings:
         if field not in known:
             raise SettingError(f"{where}.{field}: {unknown(f'setting of {what}', str(field), known)}")
@@ -164,7 +182,7 @@ def _described(value: Any) -> Any:
         return describe(value)
     if isinstance(value, tuple | list):
         return tuple(map(_described, value))
-    return _fields(value) if is_dataclass(value) else _plain(value)
+    return _fields(value) if is_dataclass(value) else plain(value)
 
 
 def _brief_fields(thing: Any) -> dict[str, Any]:
@@ -178,11 +196,7 @@ def _brief(value: Any) -> Any:
         return brief(value)
     if isinstance(value, tuple | list):
         return tuple(map(_brief, value))
-    return _brief_fields(value) if is_dataclass(value) else _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else str(value) if isinstance(value, Path) else value
+    return _brief_fields(value) if is_dataclass(value) else plain(value)
 
 
 def default_of(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
@@ -249,15 +263,10 @@ def _with_schedules(make: Any, field: str, hint: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _hints(of: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(of)
-
-
-@lru_cache(maxsize=256)
-def _reader(kind: Any) -> Any:
-    """What reads a value of a type from JSON; it takes a while to make."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
+    try:
+        return get_type_hints(of)
+    except NameError:  # of a function of the user's own, whose types are known to a type checker alone
+        return {}
 
 
 def _value(where: str, kind: Any, value: Any) -> Any:
@@ -279,31 +288,10 @@ def _value(where: str, kind: Any, value: Any) -> Any:
         if isinstance(value, Mapping) or (isinstance(value, str) and others == (type(None),)):
             return _part(where, nested[0], value)
         kind = Union[others]  # noqa: UP007
-    return _typed(where, kind, value)
+    return typed(where, kind, value)
 
 
 def _part(where: str, base: type, value: Any) -> Any:
     if not isinstance(value, str | Mapping):
-        raise SettingError(f"{where} = {value!r}: it must be a name, or a mapping with a name and fields")
+        raise SettingError(f"{where} = {shown(value)}: it must be a name, or a mapping with a name and fields")
     return build(NESTED[base], value, path=where)
-
-
-def _typed(where: str, kind: Any, value: Any) -> Any:
-    """A value as a file could hold it, and no other: true is no number, and '5' is text."""
-    from pydantic import ValidationError
-
-    try:
-        text = json.dumps(value, default=_plain_or_refuse)
-    except TypeError:
-        raise SettingError(f"{where} = {value!r}: a settings file cannot hold a {type(value).__name__}") from None
-    try:
-        return _reader(kind).validate_json(text, strict=True)
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        raise SettingError(f"{where} = {value!r}: {problem[0].lower()}{problem[1:]}") from None
-
-
-def _plain_or_refuse(value: Any) -> Any:
-    if (plain := _plain(value)) is value:
-        raise TypeError
-    return plain

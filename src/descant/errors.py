@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_LONGEST = 200  # characters of a value in an error
+
 
 class SettingError(ValueError):
     """A setting that cannot be used, with its name, its value and what is allowed."""
@@ -42,16 +44,31 @@ class NoSharedModelError(LookupError):
     """The method has no shared (global) model."""
 
 
+class NoFiguresWarning(UserWarning):
+    """A run whose figures say nothing, since nobody has the examples that they would be of."""
+
+
+def shown(value: object) -> str:
+    """A value in an error: short, in one line, and whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of too many digits, or a list that holds itself
+        text = f"<a {type(value).__name__}>"
+    text = " ".join(text.split("\n"))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]} ... {text[-15:]}"
+
+
 def require(owner: object, field: str, allowed: bool, what: str) -> None:
     """Refuse `owner.field` unless `allowed`; `what` says which values are."""
     if not allowed:
-        value = getattr(owner, field)
-        raise SettingError(f"{type(owner).__name__}.{field} = {value!r}: it must be {what}")
+        raise SettingError(f"{type(owner).__name__}.{field} = {shown(getattr(owner, field))}: it must be {what}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
     """The error for a name that is not in the list, with the nearest one that is."""
     known = sorted(known)
+    if not known:
+        return SettingError(f"there is no {kind} called '{name}': there is none at all, so leave it out")
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return SettingError(f"there is no {kind} called '{name}'.{hint} Known: {', '.join(known)}")

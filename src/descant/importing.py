@@ -39,5 +39,6 @@ def follow(path: str, what: str, bases: tuple[type, ...]) -> Any:
         )
     try:
         return reduce(getattr, attribute.split("."), cast(Any, import_module(module)))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(f"'{path}' cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a module may do anything while it is imported
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise SettingError(f"'{path}' cannot be imported: {kind}{error}") from error

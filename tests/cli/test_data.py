@@ -103,3 +103,14 @@ def test_a_narrow_terminal_keeps_the_numbers_of_who_holds_what() -> None:
     assert max(map(len, text.splitlines())) <= 44
     for part in ("train", "valid", "test"):
         assert all(f"{int(size):,}" in text for size in data.part(part).sizes)
+
+
+def test_labels_that_are_words_are_shown_as_words(tmp_path: Path) -> None:
+    for client in ("ann", "bob"):
+        np.savez(tmp_path / f"{client}.npz", inputs=np.eye(8, dtype=np.float32), targets=["cat", "[dog]"] * 4)
+    (tmp_path / "run.yaml").write_text(f"data: {{name: folder, folder: {tmp_path}}}\n")
+    assert "training labels [dog], cat (highest" in show(str(tmp_path / "run.yaml"))
+    many = dc.FederatedData.from_arrays([(np.eye(90, dtype=np.float32), [f"word {k:02}" for k in range(90)])])
+    console = Console(file=StringIO(), width=200)
+    console.print(holdings_table(many, 200))
+    assert "training labels word 00 to word 89" in console.file.getvalue()  # type: ignore[attr-defined]

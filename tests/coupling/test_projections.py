@@ -136,7 +136,7 @@ def test_an_orthogonal_projection_follows_from_its_seed() -> None:
 
 
 def test_more_orthogonal_rows_than_parameters_are_refused() -> None:
-    with pytest.raises(SettingError, match="dim = 6: an orthogonal projection of 5 parameters has at most 5 rows"):
+    with pytest.raises(SettingError, match="dim = 6: it must be at most 5, the number of the model's parameters"):
         Orthogonal().dim(6, 5)
     with pytest.raises(SettingError, match="dim = 6"):
         Orthogonal().build(0, 6, torch.zeros(1, 5))

@@ -134,7 +134,7 @@ def test_selection_takes_no_further_forward_pass(uneven: dc.FederatedData, monke
         ({"models": ("selected",)}, "Evaluation.models = .*: it must be all three where one is to be 'selected'"),
         ({"models": ("personal", "selected")}, "it must be all three where one is to be 'selected'"),
         ({"models": ALL, "parts": ("test",)}, "Evaluation.parts = .*: it must be parts with 'valid'"),
-        ({"models": ("best",)}, "Evaluation.models = .*: it must be some of"),
+        ({"models": ("best",)}, "Evaluation.models = .*: it must be several, each 'personal' or"),
     ],
 )
 def test_what_selection_needs_is_asked_for(settings: dict[str, Any], message: str) -> None:

@@ -106,11 +106,11 @@ def test_k_loss_under_lp_proj_judges_the_personal_models(
     run: Any, point: Task, points: FederatedData, means: Tensor
 ) -> None:
     lam, eta = 0.3, 0.2
-    method = LpProj(lr=LR, steps=2, batch=None, lam=lam, eta=eta, p=2.0, dim=3)
+    method = LpProj(lr=LR, steps=2, batch=None, lam=lam, eta=eta, p=2.0, dim=2)
     done = run(method, task=point, data=points, rounds=6, cohort=3, aggregator=KLoss(k=1))
     Y = [points.train.client(k)[1] for k in range(N)]
-    P = method.projection.build(SEED, 3, point.start()[None]).project(torch.eye(2).double()).T  # [3, 2]
-    w, x = torch.zeros(3).double(), point.start().repeat(N, 1)
+    P = method.projection.build(SEED, 2, point.start()[None]).project(torch.eye(2).double()).T  # [2, 2]
+    w, x = torch.zeros(2).double(), point.start().repeat(N, 1)
     for t in range(1, 7):
         cohort = cohort_of(t, 3)
         losses = {k: float((0.5 * (x[k] - Y[k]).square().sum(1)).mean()) for k in cohort}
@@ -122,7 +122,7 @@ def test_k_loss_under_lp_proj_judges_the_personal_models(
         w = sent[sorted(cohort, key=lambda k: losses[k])[1]]
     close(done._simulation.server.state["w"], w)
     close(done._simulation.store.leaves["x"], x)
-    assert {row["bytes_up"] for row in done.history.rounds} == {3 * (3 + 1) * 8}
+    assert {row["bytes_up"] for row in done.history.rounds} == {3 * (2 + 1) * 8}
 
 
 def test_an_attacker_may_know_what_the_others_send(

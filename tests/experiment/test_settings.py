@@ -51,7 +51,7 @@ GOOD: dict[str, Any] = {"data": "digits", "method": "local", "rounds": 1}
             "model.hiden: there is no setting of model 'mlp' called 'hiden'",
         ),
         ({"rounds": True}, "rounds = True: it must be a whole number, 1 or more"),
-        ({"out": "runs/here"}, "no setting called 'out'"),
+        ({"out": "runs/here"}, "with --out"),
         ({"store": "disk", "commit": 5}, "commit = 5: it must be 1 (or nothing) with store='disk'"),
     ],
 )

@@ -243,7 +243,7 @@ def test_a_resumed_run_ends_as_the_unbroken_one(
 
 FIELDS: list[tuple[str, Any, str]] = [
     ("delta", -0.1, "zero or more"),
-    ("delta", float("inf"), "zero or more"),
+    ("delta", float("inf"), "a finite number"),
     ("sigma", -1.0, "zero or more"),
     ("kappa", 0.0, "above 0 and at most 1, or nothing"),
     ("kappa", 1.1, "above 0 and at most 1, or nothing"),

@@ -113,7 +113,7 @@ def test_a_schedule_out_of_range_is_refused(make: Any, message: str) -> None:
 def test_a_schedule_that_does_not_change_is_a_number(
     data: FederatedData, mlp: Task, constant: Any, nu: float | None
 ) -> None:
-    common: dict[str, Any] = {"lr": 0.1, "lam": 0.5, "R": 2, "cap": 20}
+    common: dict[str, Any] = {"lr": 0.1, "lam": 0.5, "R": 2} | ({} if nu is None else {"cap": 20})
     plain = LpProj(eta=0.3, nu=nu, batch=3, **common)
     scheduled = LpProj(eta=constant(0.3), nu=nu and constant(nu), batch=constant(3.0), **common)
     one, other = (run(mlp, data, method, cohort=4) for method in (plain, scheduled))

@@ -218,3 +218,54 @@ def test_a_constant_buffer_is_used_and_neither_billed_nor_averaged() -> None:
     assert torch.equal(shared["positions"], model.positions)
     for name in ("score.weight", "score.bias"):
         torch.testing.assert_close(shared[name], (trained[0][name] + trained[1][name]) / 2)
+
+
+class Attending(nn.Module):
+    """A transformer's layer over four tokens of one feature each, widened to four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(1, 4)
+        self.layer = nn.TransformerEncoderLayer(4, 2, dim_feedforward=8, dropout=0.5, batch_first=True)
+        self.score = nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.score(self.layer(self.widen(inputs[..., None])).mean(1))
+        return scores
+
+
+class Reading(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.score = nn.GRU(1, 4, num_layers=2, dropout=0.5, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.score(self.read(inputs[..., None])[0][:, -1])
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "layer"),
+    [
+        (
+            Attending,
+            r"MultiheadAttention \('layer.self_attn'\) draws .*: set model.layer.self_attn.dropout = 0.0",
+            "layer.self_attn",
+        ),
+        (
+            Reading,
+            r"GRU \('read'\) draws .*: set model.read.dropout = 0.0, or write its layers as nn.GRU of one layer",
+            "read",
+        ),
+    ],
+)
+def test_the_dropout_inside_a_layer_of_torch_is_refused_with_a_remedy_that_works(
+    model: type[nn.Module], said: str, layer: str
+) -> None:
+    made = model()
+    inputs, targets = torch.randn(3, 4), torch.tensor([0, 1, 2])
+    with pytest.raises(TaskError, match=said):
+        choose(Task(made), inputs, targets)
+    made.get_submodule(layer).dropout = 0.0
+    execution, _ = choose(Task(made), inputs, targets)
+    assert execution.task.draws == (model is Attending)  # its dropout outside the attention stays, and is addressed

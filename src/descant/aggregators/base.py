@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from descant.context import Context
+from descant.fields import Checked
 from descant.mail import Mail
 from descant.trees import Tree
 
@@ -21,7 +22,7 @@ def unheard(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aggregator(ABC):
+class Aggregator(Checked, ABC):
     """How S messages become one. The first leaf is primary: what selects among messages looks at that one.
 
     Most are a call on leaves. One that remembers something from round to round, or that needs to know the round,

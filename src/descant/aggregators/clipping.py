@@ -32,6 +32,7 @@ class CenteredClipping(Aggregator):
     iterations: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "tau", self.tau > 0, "a positive number")
         require(self, "iterations", self.iterations >= 1, "a positive number")
 

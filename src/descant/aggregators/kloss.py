@@ -29,6 +29,7 @@ class KLoss(Aggregator):
     k: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "k", self.k >= 0, "zero or more")
 
     def __call__(

@@ -30,6 +30,7 @@ class _Median(Aggregator):
     cap: int = 1000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "delta", 0 <= self.delta < float("inf"), "zero or more")
         require(self, "tol", self.tol > 0, "a positive number")
         require(self, "cap", self.cap >= 1, "a positive number")

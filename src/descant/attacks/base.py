@@ -13,12 +13,13 @@ from descant.context import Context
 from descant.data import FederatedData
 from descant.draws import uniform
 from descant.errors import SettingError
+from descant.fields import Checked
 from descant.mail import Mail
 from descant.trees import Tree
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(ABC):
+class Attack(Checked, ABC):
     """What malicious clients do. They are the same ones throughout a run, and in every method that is compared."""
 
     name: ClassVar[str]

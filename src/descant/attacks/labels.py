@@ -25,14 +25,14 @@ class RandomLabels(Attack):
     name: ClassVar[str] = "random-labels"
 
     def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
-        _classes(data, self.name)
+        classes = _classes(data, self.name)
         train, owners = data.train, data.train.owners
         of_whom = owners if data.numbers is None else data.numbers[owners]
         each = train.targets[:1].numel()  # labels of an example, which may be a sequence
         first = (train.offsets[owners] * each).view(-1, *[1] * (train.targets.dim() - 1))
         client = of_whom.view_as(first)
         label = torch.arange(train.targets.numel(), device=first.device).view(train.targets.shape) - first
-        drawn = (uniform(ctx.seed, self.name, client, label) * data.classes).to(train.targets.dtype)
+        drawn = (uniform(ctx.seed, self.name, client, label) * classes).to(train.targets.dtype)
         poisoned = torch.isin(client, who.to(client.device))
         return replace(data, train=Part(train.inputs, torch.where(poisoned, drawn, train.targets), train.offsets))
 

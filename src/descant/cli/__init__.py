@@ -1,5 +1,5 @@
 """The command `descant`."""
 
-from descant.cli.app import main
+from descant.cli.main import main
 
 __all__ = ["main"]

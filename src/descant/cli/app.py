@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -17,7 +15,7 @@ from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.plain import App
 from descant.cli.theory import theory
-from descant.errors import BusyError, LeftOutWarning
+from descant.errors import BusyError
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -227,14 +225,18 @@ def verify(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="folders of runs, or with runs in them")],
 ) -> None:
     """Read every file of some runs, and name those that are not what was written."""
+    from descant.experiment import unfinished
     from descant.experiment.verify import runs_in
     from descant.experiment.verify import verify as wrong_in
 
     runs = runs_in(folders)
-    wrong = [message for run in runs for message in wrong_in(run)]
-    for message in wrong:
+    wrong = {run: wrong_in(run) for run in runs}
+    for message in (message for messages in wrong.values() for message in messages):
         err.print(f"descant: {message}", markup=False, highlight=False, soft_wrap=True)
-    if wrong:
+    for run in runs:
+        if unfinished(run) and not wrong[run]:
+            out.print(f"{run} is whole, but unfinished; go on with: descant resume {run}", soft_wrap=True)
+    if any(wrong.values()):
         raise typer.Exit(2)
     out.print(f"{len(runs)} run{'s are' if len(runs) > 1 else ' is'} whole", highlight=False)
 
@@ -275,27 +277,3 @@ def demo(
 
 
 app.command()(theory)
-
-
-def _say_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    if issubclass(category, LeftOutWarning):
-        err.print(f"descant: {message}", markup=False, highlight=False, soft_wrap=True)
-    else:
-        print(warnings.formatwarning(message, category, *where[:2]), file=sys.stderr, end="")
-
-
-def main() -> None:
-    """Run the command line; what a user can mend is said in one line, without a traceback."""
-    warnings.simplefilter("always", LeftOutWarning)
-    warnings.showwarning = _say_warning
-    sys.path.append(str(Path.cwd()))  # so that `method: mine:MyMethod` is found in mine.py
-    try:
-        app()
-    except (ValueError, LookupError, OSError) as error:
-        if type(error).__module__.split(".")[0] != "descant" and getattr(error, "filename", None) is None:
-            raise
-        err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("descant: interrupted")
-        sys.exit(130)

@@ -92,14 +92,14 @@ def show(
 def _load(values: dict[str, Any]) -> FederatedData:
     from descant.catalog import build
     from descant.errors import SettingError
+    from descant.experiment.declaration import declared
+    from descant.experiment.settings import RunSettings
 
     if "data" not in values:
         raise SettingError("the setting 'data' is missing")
-    spec = {"name": values["data"]} if isinstance(values["data"], str) else values["data"]
-    if not isinstance(spec, dict):
-        raise SettingError(f"data = {spec!r}: it must be a name, or a mapping with a name")
-    spec = dict(spec)
+    known = declared(RunSettings)
+    spec = known["data"].allowed.check("data", values["data"])
     if spec.get("seed") == "run":
-        spec["seed"] = values.get("seed", 0)
-    loaded: FederatedData = build("datasets", spec)
+        spec["seed"] = known["seed"].allowed.check("seed", values.get("seed", 0))
+    loaded: FederatedData = build("datasets", spec, path="data")
     return loaded

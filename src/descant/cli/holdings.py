@@ -11,6 +11,7 @@ from descant.data import FederatedData
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _WIDTH, _MOST = 24, 40  # of the largest client's bar, and clients that are printed
+_NAMES = 60  # characters of class names that are printed in full
 
 
 def holdings_table(shown: FederatedData, width: int = 140) -> Table:
@@ -29,9 +30,7 @@ def holdings_table(shown: FederatedData, width: int = 140) -> Table:
     if bars:
         table.add_column("examples", no_wrap=True)
     if labelled:
-        table.add_column(
-            f"training labels 0 to {counts.shape[1] - 1} (highest: {full:.0%})", min_width=counts.shape[1]
-        )
+        table.add_column(f"training labels {_labels(shown)} (highest: {full:.0%})", min_width=counts.shape[1])
     largest = int(whole.max())
     for k in _some(len(shown)):
         row = [escape(shown.clients[k]), *(f"{int(part[k]):,}" for part in sizes.values())]
@@ -42,6 +41,15 @@ def holdings_table(shown: FederatedData, width: int = 140) -> Table:
         table.add_row(*row)
     table.caption, table.caption_justify = _caption(shown, whole), "left"
     return table
+
+
+def _labels(shown: FederatedData) -> str:
+    """What the bars stand for, one after the other."""
+    names = [escape(name) for name in shown.class_names]
+    if names and len(", ".join(names)) <= _NAMES:
+        return ", ".join(names)
+    first, last = (names[0], names[-1]) if names else ("0", str((shown.classes or 1) - 1))
+    return f"{first} to {last}"
 
 
 def spark(shares: list[float], full: float) -> str:

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from descant.codecs.raw import check_lengths, flat, length_of, pieces, raw, rows_of
 from descant.context import Context
+from descant.fields import Checked
 from descant.mail import Form, Mail
 from descant.trees import Tree, under, within
 
 
 @dataclass(frozen=True, kw_only=True)
-class Codec(ABC):
+class Codec(Checked, ABC):
     """Messages as bytes on the wire, in two halves: `encode` runs where the clients are, `decode` on the server.
 
     Neither sees the other's state, and only bytes pass between them; names, shapes and types are known to both

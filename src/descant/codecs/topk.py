@@ -31,6 +31,7 @@ class TopK(UpdateCodec):
     feedback: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "share", 0 < self.share <= 1, "above 0 and at most 1")
 
     def entries(self, n: int) -> int:

@@ -19,7 +19,7 @@ def squared_distances(x: Tensor) -> Tensor:
     S = len(x)
     gram = torch.zeros(S, S, dtype=torch.float64, device=x.device)
     bad = ~x.isfinite().all(1)
-    for block in x.split(max(1, _BLOCK // S), dim=1):
+    for block in torch.split(x, max(1, _BLOCK // S), dim=1):
         near = block.double().masked_fill(bad[:, None], 0)
         near = near - near.median(0).values
         gram += near @ near.T

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from descant.coupling.penalties import Penalty
-from descant.errors import require, unknown
+from descant.errors import SettingError, require, unknown
+from descant.fields import Checked
 from descant.task import Layout
 
 
 @dataclass(frozen=True)
-class Layer:
+class Layer(Checked):
     """The parameters called `layer`, or whose names go on from it with a dot, get this penalty and this delta."""
 
     layer: str
@@ -23,6 +24,7 @@ class Layer:
     delta: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "delta", 0 <= self.delta < float("inf"), "zero or more")
 
 
@@ -64,6 +66,6 @@ def blocks(layout: Layout, layers: Sequence[Layer], penalty: Penalty, delta: flo
         found.setdefault(owner, []).append(torch.arange(where.start, where.stop))
     for layer in layers:
         if not found[layer]:
-            raise unknown("layer", layer.layer, layout.names)
+            raise SettingError(f"method.layers: {unknown('layer', layer.layer, layout.names)}")
     own = [(layer.penalty, layer.delta) if layer else (penalty, delta) for layer in found]
     return [Block(torch.cat(at), *which) for at, which in zip(found.values(), own, strict=True)]

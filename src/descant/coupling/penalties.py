@@ -16,10 +16,11 @@ from torch import Tensor
 from descant.coupling.centers import Center, Stop, accelerated, mean
 from descant.coupling.medians import coordinate_median, geometric_median
 from descant.errors import SettingError
+from descant.fields import Checked
 
 
 @dataclass(frozen=True)
-class Penalty(ABC):
+class Penalty(Checked, ABC):
     """A convex psi >= 0 with psi(0) = 0."""
 
     name: ClassVar[str]

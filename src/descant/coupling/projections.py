@@ -15,6 +15,7 @@ from torch import Tensor
 
 from descant.draws import normal
 from descant.errors import SettingError
+from descant.fields import Checked
 
 
 class Projector(ABC):
@@ -30,7 +31,7 @@ class Projector(ABC):
 
 
 @dataclass(frozen=True)
-class Projection(ABC):
+class Projection(Checked, ABC):
     """A way to make P, from nothing but a seed, the dimension d of the models and m of the subspace."""
 
     name: ClassVar[str]
@@ -89,7 +90,7 @@ class Orthogonal(Projection):
 
     def dim(self, m: int, d: int) -> int:
         if m > d:
-            raise SettingError(f"dim = {m}: an orthogonal projection of {d} parameters has at most {d} rows")
+            raise SettingError(f"dim = {m}: it must be at most {d}, the number of the model's parameters")
         return m
 
     def build(self, seed: int, m: int, x: Tensor) -> Projector:

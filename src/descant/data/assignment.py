@@ -15,22 +15,36 @@ from descant.data.arrays import Rows, as_array, labels, pack
 from descant.data.errors import DataError
 from descant.data.part import Part
 from descant.data.splits import IntArray, offsets_of
+from descant.data.words import are_words, as_words, class_names, places_of
 
 # A client id per example (-1: unused), or for every client the indices of its examples.
 Assignment = Tensor | npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
 
 
-def assigned(dataset: Dataset[Any], assignment: Assignment) -> Part:
-    """The examples of the data set, client after client as `assignment` says."""
-    examples = len(dataset)  # type: ignore[arg-type]  # a map-style data set has a length
+def assigned(dataset: Dataset[Any], assignment: Assignment) -> tuple[Part, tuple[str, ...]]:
+    """The examples of the data set, client after client as `assignment` says, and the words for its labels."""
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise DataError(
+            f"the data set is a {type(dataset).__name__}: give one with a length, whose examples are dataset[i]"
+        )
+    examples = len(dataset)
     order, sizes = _order(assignment, examples)
     if not sizes.all():
         culprit = str(int(np.flatnonzero(sizes == 0)[0]))
         raise DataError(
             "the assignment gives it no examples: give it one, or number clients without gaps", client=culprit
         )
-    inputs, targets = _read(dataset, order, sizes)
-    return Part(inputs, targets, offsets_of(sizes))
+    inputs, targets, words = _read(dataset, order, sizes)
+    return Part(inputs, targets, offsets_of(sizes)), words
+
+
+def known_names(dataset: Any, labels: Tensor) -> tuple[str, ...]:
+    """The class names that a data set brings along, as torchvision's do, where there is one for each label."""
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return ()
+    fit = not labels.is_floating_point() and len(set(names)) == len(names) == int(labels.max()) + 1
+    return tuple(names) if fit else ()
 
 
 def _order(assignment: Assignment, examples: int) -> tuple[IntArray, IntArray]:
@@ -99,26 +113,36 @@ def order_of_lists(lists: Sequence[IntArray], examples: int, *, overlap: bool = 
     return order, sizes
 
 
-def _read(dataset: Dataset[Any], order: IntArray, sizes: IntArray) -> tuple[Tensor, Tensor]:
-    """The inputs and targets of the examples in `order`."""
+def _read(dataset: Dataset[Any], order: IntArray, sizes: IntArray) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """The inputs and targets of the examples in `order`, and the words that targets stand for, where they do."""
     # indexed at once; a subclass may change its examples on the way, and is read one by one
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
         inputs, targets = (values[torch.from_numpy(order)] for values in dataset.tensors)
         rows = Rows(as_array(inputs, "inputs"), labels(as_array(targets, "targets")))
-        return torch.from_numpy(rows.inputs), torch.from_numpy(rows.targets)
+        return torch.from_numpy(rows.inputs), torch.from_numpy(rows.targets), ()
     owners = [str(k) for k in np.repeat(np.arange(len(sizes)), sizes)]
-    examples = [_example(dataset, index, owner) for index, owner in zip(order.tolist(), owners, strict=True)]
+    pairs = [_pair(dataset, index, owner) for index, owner in zip(order.tolist(), owners, strict=True)]
+    words: tuple[str, ...] = ()
+    if pairs and are_words(pairs[0][1]):
+        said = [as_words(y, f"example {i}: ", k) for (_, y), i, k in zip(pairs, order, owners, strict=True)]
+        words = class_names(said)
+        pairs = [(x, places_of(word, words)) for (x, _), word in zip(pairs, said, strict=True)]
+    examples = [_rows(*pair, index, owner) for pair, index, owner in zip(pairs, order, owners, strict=True)]
     packed = pack(examples, owners, examples[0])
-    return packed.inputs, packed.targets
+    return packed.inputs, packed.targets, words
 
 
-def _example(dataset: Dataset[Any], index: int, owner: str) -> Rows:
+def _pair(dataset: Dataset[Any], index: int, owner: str) -> tuple[Any, Any]:
     example = dataset[index]
     if not isinstance(example, tuple | list) or len(example) != 2:
         raise DataError(
             f"example {index} of the data set is a {type(example).__name__}, not a pair (input, target)",
             client=owner,
         )
-    inputs = as_array(example[0], f"inputs of example {index}", owner)
-    targets = as_array(example[1], f"targets of example {index}", owner)
+    return example[0], example[1]
+
+
+def _rows(x: Any, y: Any, index: int, owner: str) -> Rows:
+    inputs = as_array(x, f"inputs of example {index}", owner)
+    targets = as_array(y, f"targets of example {index}", owner)
     return Rows(inputs[None], labels(targets)[None])

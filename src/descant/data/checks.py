@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from descant.data.errors import DataError
 from descant.data.part import Part
+from descant.errors import shown
 
 
 def check_parts(parts: Mapping[str, Part], clients: Sequence[str], classes: int | None) -> int | None:
@@ -23,6 +25,10 @@ def check_parts(parts: Mapping[str, Part], clients: Sequence[str], classes: int 
     """
     check_names(clients)
     _check_clients(parts, clients)
+    if classes is not None and not (
+        isinstance(classes, Integral) and not isinstance(classes, bool) and classes >= 1
+    ):
+        raise DataError(f"classes = {shown(classes)}: it must be a whole number, 1 or more, or nothing")
     train = parts["train"]
     for part, rows in parts.items():
         _check_alike(part, rows, train)
@@ -44,6 +50,19 @@ def check_parts(parts: Mapping[str, Part], clients: Sequence[str], classes: int 
     for part, rows in parts.items():
         _check_labels(part, rows, clients, classes)
     return classes
+
+
+def check_class_names(names: Sequence[str], classes: int | None) -> None:
+    """Refuse names that do not tell the classes apart, or that are not one a class."""
+    if not names:
+        return
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise DataError(f"class_names = {shown(names)}: they must be different words")
+    if len(names) != classes:
+        raise DataError(
+            f"there are {len(names)} class names ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''}) and "
+            f"classes = {classes}: leave classes out, or give as many"
+        )
 
 
 def check_names(clients: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ class Examples:
     test_from: int | None = None  # rows from here on are the official test part
     mean: float = 0.0  # pixels become (x / 255 - mean) / std
     std: float = 1.0
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         fields = {"targets": self.targets} | ({} if self.owners is None else {"owners": self.owners})

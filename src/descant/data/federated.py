@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from descant.data.arrays import PARTS, Client, parts_of
-from descant.data.assignment import Assignment, assigned
-from descant.data.checks import check_parts
+from descant.data.assignment import Assignment, assigned, known_names
+from descant.data.checks import check_class_names, check_parts
 from descant.data.errors import DataError
 from descant.data.folder import client_files, read_client
 from descant.data.part import Part
 from descant.data.showing import data_text
 from descant.data.splits import split
+from descant.data.words import numbered
 from descant.errors import SettingError, unknown
 from descant.fingerprint import fingerprint
 
@@ -44,6 +45,7 @@ class FederatedData:
     clients: tuple[str, ...] = ()  # names; "0", "1", ... where none are given
     settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made with, JSON-able
     numbers: Tensor | None = None  # [N] the clients' numbers in a larger federation; 0, 1, ... by default
+    class_names: tuple[str, ...] = ()  # what the labels 0, 1, ... stand for, where they have names
 
     def __post_init__(self) -> None:
         # frozen: these fields are completed once, here
@@ -52,6 +54,8 @@ class FederatedData:
         object.__setattr__(self, "clients", tuple(self.clients) or _numbered(len(self.train)))
         parts = {name: self.part(name) for name in PARTS}
         object.__setattr__(self, "classes", check_parts(parts, self.clients, self.classes))
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        check_class_names(self.class_names, self.classes)
 
     def __len__(self) -> int:
         """The number of clients."""
@@ -102,7 +106,7 @@ class FederatedData:
             for name in PARTS
             for field in ("inputs", "targets", "offsets")
         ]
-        return fingerprint(named, f"{self.classes} {self.clients}")
+        return fingerprint(named, f"{self.classes} {self.clients}{self.class_names or ''}")
 
     def counts(self) -> Tensor:
         """How many training labels of each class every client holds, [N, classes]."""
@@ -161,12 +165,14 @@ class FederatedData:
         A client is a pair (inputs, targets), or a dict of such pairs called train, valid and test (the last
         two may be missing or empty).  A pair is shuffled and split: the share `test` is set aside first,
         then the share `valid` of what is left (see `split_sizes`).  Examples lie on the first axis; integer
-        targets are labels (a column of them, [M, 1], is taken as [M]), floating ones a regression.
+        targets are labels (a column of them, [M, 1], is taken as [M]), floating ones a regression.  Targets that
+        are words are class names: numbered in their order, for all clients alike, and kept as `class_names`.
         """
         named = clients if isinstance(clients, Mapping) else _by_number(clients)
+        named, words = numbered(named)
         train, valid_part, test_part = parts_of(named, test=test, valid=valid, seed=seed)
         settings = {"test": test, "valid": valid, "seed": seed, "classes": classes}
-        return cls(train, valid_part, test_part, classes, name, tuple(named), settings)
+        return cls(train, valid_part, test_part, classes, name, tuple(named), settings, class_names=words)
 
     @classmethod
     def from_folder(
@@ -183,6 +189,8 @@ class FederatedData:
         A file holds the arrays `inputs` and `targets`, or `train_inputs`, `train_targets`, `valid_inputs`,
         and so on; its stem names the client.  The rest is as in `from_arrays`.  Nothing is unpickled.
         """
+        if not isinstance(folder, Path | str):
+            raise DataError(f"folder is a {type(folder).__name__}: give the path of a folder with a file a client")
         files = client_files(Path(folder))
         clients = {name: read_client(name, file) for name, file in files.items()}
         try:
@@ -207,9 +215,11 @@ class FederatedData:
         """Clients from a map-style torch data set of (input, target) pairs, read into memory once.
 
         `assignment` says who holds what: a client id per example (-1: nobody), or for every client the list
-        of its examples' indices; no example belongs to two clients.  The split is that of `from_arrays`.
+        of its examples' indices; no example belongs to two clients.  The split, and targets that are words, are
+        as in `from_arrays`.
         """
-        whole = assigned(dataset, assignment)
+        whole, words = assigned(dataset, assignment)
+        words = words if words or classes is not None else known_names(dataset, whole.targets)
         clients = _numbered(len(whole))
         train, valid_part, test_part = split(whole, clients, test=test, valid=valid, seed=seed)
         settings = {
@@ -219,10 +229,13 @@ class FederatedData:
             "seed": seed,
             "classes": classes,
         }
-        return cls(train, valid_part, test_part, classes, "dataset", clients, settings)
+        return cls(train, valid_part, test_part, classes, "dataset", clients, settings, class_names=words)
 
 
 def _by_number(clients: Sequence[Client]) -> dict[str, Client]:
+    if not isinstance(clients, Sequence) or isinstance(clients, str | bytes):
+        given = type(clients).__name__
+        raise DataError(f"clients are a {given}: give a list of pairs (inputs, targets), or a dict of them by name")
     return dict(zip(_numbered(len(clients)), clients, strict=True))
 
 

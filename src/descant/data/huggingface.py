@@ -15,6 +15,7 @@ from descant.data.errors import DataError
 from descant.data.examples import Examples
 from descant.data.federated import FederatedData
 from descant.data.partitions import Partition
+from descant.data.words import are_words, as_words, class_names, places_of
 
 
 def from_huggingface(
@@ -35,9 +36,10 @@ def from_huggingface(
 
     `inputs`, `targets` and `owners` name columns: pictures, numbers or rows of numbers of one length; labels or
     numbers; whose an example is, by any name. Without a partition, every owner is a client. Pictures get their
-    channels first, and pixels (bytes) become (x / 255 - mean) / std.
+    channels first, and pixels (bytes) become (x / 255 - mean) / std. Labels that are words, or that the data set
+    has words for, keep them as `class_names`.
     """
-    x, y = _column(dataset, inputs), _column(dataset, targets)
+    x, (y, words) = _column(dataset, inputs), _labels(dataset, targets)
     whose = None if owners is None else [str(owner) for owner in _values(dataset, owners)]
     people = sorted(set(whose or ()))
     place = {person: k for k, person in enumerate(people)}
@@ -45,9 +47,10 @@ def from_huggingface(
         name,
         _pixels_first(torch.from_numpy(x)),
         torch.from_numpy(labels(y)),
-        None if y.dtype.kind == "f" else int(y.max(initial=0)) + 1,
+        None if y.dtype.kind == "f" else len(words) or int(y.max(initial=0)) + 1,
         None if whose is None else torch.tensor([place[person] for person in whose]),
         tuple(people),
+        class_names=words,
     )
     settings = {"inputs": inputs, "targets": targets, "owners": owners, "mean": mean, "std": std}
     return clients_of(examples, partition, test=test, valid=valid, seed=seed, settings=settings, mean=mean, std=std)
@@ -61,6 +64,18 @@ def _values(dataset: Any, column: str) -> Any:
         return dataset[column]
     except (KeyError, TypeError, IndexError) as error:
         raise DataError(f"the data set has no column '{column}' ({error})") from error
+
+
+def _labels(dataset: Any, column: str) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """The targets as numbers, and the classes' names: words that stood there, or what the data set calls them."""
+    values = _values(dataset, column)
+    if len(values) and are_words(values[0]):
+        words = as_words(list(values), f"column '{column}': ")
+        names = class_names([words])
+        return places_of(words, names), names
+    numbers = _column(dataset, column)
+    known = getattr(getattr(dataset, "features", {}).get(column), "names", None) or ()
+    return numbers, tuple(map(str, known))
 
 
 def _column(dataset: Any, column: str) -> npt.NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from numbers import Integral, Real
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from torch import Tensor
 from descant.data.errors import DataError
 from descant.data.part import Part
 from descant.draws import bits
-from descant.errors import SettingError
+from descant.errors import SettingError, shown
 
 IntArray = npt.NDArray[np.int64]
 
@@ -23,6 +24,8 @@ def split(whole: Part, clients: Sequence[str], *, test: float, valid: float, see
 
     A client's shuffle is addressed by (seed, client's name): it does not depend on the other clients.
     """
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= seed < 2**64:
+        raise SettingError(f"seed = {shown(seed)}: it must be a whole number, from 0 to {2**64 - 1}")
     sizes = whole.sizes.numpy()
     train_sizes, valid_sizes, test_sizes = split_sizes(sizes, test=test, valid=valid)
     if not train_sizes.all():
@@ -51,8 +54,8 @@ def split_sizes(sizes: IntArray, *, test: float, valid: float) -> tuple[IntArray
     of those kept become the validation part.  The defaults of 0.2 and 0.2 divide 202 into 129, 32 and 41.
     """
     for field, share in (("test", test), ("valid", valid)):
-        if not 0 <= share < 1:
-            raise SettingError(f"{field} = {share!r}: it must be a share in [0, 1)")
+        if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share < 1:
+            raise SettingError(f"{field} = {shown(share)}: it must be a share in [0, 1)")
     kept = _floor_share(sizes, 1 - _exact(test))
     valid_sizes = _floor_share(kept, _exact(valid))
     return kept - valid_sizes, valid_sizes, sizes - kept

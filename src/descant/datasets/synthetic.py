@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,11 @@ import numpy.typing as npt
 
 from descant.data.federated import FederatedData
 from descant.data.mapped import holds, load, save
-from descant.errors import SettingError
+from descant.errors import SettingError, shown
 
 FloatArray = npt.NDArray[np.float64]
 _BLOCK = 1000  # clients that are drawn in one go into files
+_MOST = 2**40  # numbers that a disk may hold
 
 
 class TrueModel(NamedTuple):
@@ -119,9 +121,22 @@ def _generate(
 
 def _check(name: str, settings: dict[str, Any]) -> None:
     for field, value in settings.items():
-        least = 0 if field in ("alpha", "beta", "zeta", "seed") else 1
-        if not (math.isfinite(value) and (value >= least or field == "balanced")):
-            raise SettingError(f"{name}: {field} = {value!r}: it must be a number of at least {least}")
+        if field == "balanced":
+            allowed, what = isinstance(value, bool | np.bool_), "true or false"
+        elif field in ("alpha", "beta", "zeta"):
+            real = isinstance(value, Real) and not isinstance(value, bool)
+            allowed, what = real and math.isfinite(value) and value >= 0, "a number of at least 0"
+        else:
+            least = 0 if field == "seed" else 1
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            allowed, what = whole and value >= least, f"a whole number of at least {least}"
+        if not allowed:
+            raise SettingError(f"{name}: {field} = {shown(value)}: it must be {what}")
+    clients = settings["clients"]
+    numbers = clients * settings.get("samples", 1) * settings.get("dim", 1)
+    if numbers > _MOST:
+        what = f"smaller: {clients} clients would hold {numbers:.0e} numbers in all"
+        raise SettingError(f"{name}: clients = {clients}: it must be {what}")
 
 
 def true_model(rng: np.random.Generator, alpha: float, beta: float, dim: int, classes: int) -> TrueModel:

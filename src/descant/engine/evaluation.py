@@ -16,6 +16,7 @@ from descant.engine.measure import measure
 from descant.engine.records import Account, Evaluated
 from descant.errors import require
 from descant.execution.batches import Rows
+from descant.fields import Checked
 
 if TYPE_CHECKING:
     from descant.engine.clients import Clients
@@ -28,7 +29,7 @@ PARTS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Checked):
     """What to evaluate: after `every` that many rounds (and before the first, and after the last), on `parts`.
 
     `models` are "personal", what a client deploys, and "shared", the global model where the method has one of its
@@ -42,6 +43,7 @@ class Evaluation:
     models: tuple[Model, ...] = ("personal", "shared")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "every", self.every >= 1, "a positive number of rounds")
         require(self, "parts", len(self.parts) > 0 and set(self.parts) <= set(PARTS), f"some of {PARTS}")
         require(self, "models", len(self.models) > 0 and set(self.models) <= set(MODELS), f"some of {MODELS}")

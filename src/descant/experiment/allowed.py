@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from descant.errors import SettingError, unknown
+from descant.errors import SettingError, shown, unknown
+
+_EMPTY = ("meta",)  # devices that hold no numbers
 
 
 def refusal(name: str, value: object, what: str) -> SettingError:
     """The error for a value that is not allowed; `what` is."""
-    return SettingError(f"{name} = {value!r}: it must be {what}")
+    return SettingError(f"{name} = {shown(value)}: it must be {what}")
 
 
 class Allowed(ABC):
@@ -47,6 +49,13 @@ def is_whole(value: object) -> bool:
 
 def _number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and isfinite(value)
+
+
+def _can_be_written(text: str) -> bool:
+    try:
+        return "\0" not in text and bool(text.encode())
+    except UnicodeEncodeError:  # half of a character, as "\ud800" is
+        return False
 
 
 @dataclass(frozen=True)
@@ -177,7 +186,7 @@ class Text(Allowed):
         return "text, or nothing"
 
     def check(self, name: str, value: Any) -> str | None:
-        if value is not None and not (isinstance(value, str) and value.strip()):
+        if value is not None and not (isinstance(value, str) and value.strip() and _can_be_written(value)):
             raise refusal(name, value, self.what)
         return value
 
@@ -192,9 +201,9 @@ class Device(Allowed):
 
     def check(self, name: str, value: Any) -> str:
         try:
-            if isinstance(value, str | torch.device):
-                return str(torch.device(value))
-        except RuntimeError:
+            if isinstance(value, str | torch.device) and (found := torch.device(value)).type not in _EMPTY:
+                return str(found)
+        except (RuntimeError, ValueError):
             pass
         raise refusal(name, value, self.what)
 

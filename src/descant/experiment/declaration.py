@@ -48,6 +48,7 @@ Role = Literal["result", "how", "label", "call"]
 
 _REQUIRED: Any = object()
 _SEEDS = 2**64  # a draw's address holds so many
+_THREADS = 1024  # with very many more, the system gives none, and the process ends
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ class Settings:
         "how many threads to compute with. By default as many as there are cores, or OMP_NUM_THREADS; on a busy "
         "machine, 1 is many times faster than more.",
         "how",
-        Whole(1, optional=True),
+        Whole(1, _THREADS, optional=True),
         None,
     )
     store: Store = setting(
@@ -232,7 +233,7 @@ class Settings:
         known, at = declared(cls), at or {}
         for name in values:
             if name not in known:
-                raise unknown("setting", str(name), known)
+                raise SettingError(f"{at[name]}: {cls.unknown(name)}") if name in at else cls.unknown(str(name))
         missing = [name for name, entry in known.items() if entry.required and name not in values]
         if missing:
             raise SettingError("\n".join(f"the setting '{name}' is missing" for name in missing))
@@ -244,6 +245,11 @@ class Settings:
         if settings.store == "disk" and settings.commit not in (None, 1):
             raise refusal(at.get("commit", "commit"), settings.commit, "1 (or nothing) with store='disk'")
         return settings
+
+    @classmethod
+    def unknown(cls, name: str) -> SettingError:
+        """The error for a setting that there is not."""
+        return unknown("setting", name, declared(cls))
 
     def plain(self, *roles: Role) -> dict[str, Any]:
         """The settings of these roles as a file or a record holds them; without a role, all of them."""

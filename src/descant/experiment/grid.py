@@ -10,7 +10,7 @@ from time import sleep
 from typing import Any
 
 from descant.engine import Record
-from descant.errors import BusyError, DamagedError, LeftOutWarning, MeanwhileError, SettingError
+from descant.errors import BusyError, DamagedError, LeftOutWarning, MeanwhileError, SettingError, shown
 from descant.experiment.callback import Callback
 from descant.experiment.cells import Cell, FromFile, Listening
 from descant.experiment.declaration import declared
@@ -22,6 +22,7 @@ from descant.methods import Method
 
 _BLINK = 0.2  # seconds
 _TAKEN = {"method", "seed", "label"}  # what a comparison says of every cell itself
+_MOST = 10_000  # seeds
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class Grid:
                         raise
                     warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
                     continue
+                except SettingError as error:
+                    if not str(error).startswith("method."):
+                        raise
+                    raise SettingError(f"methods.{cell.label}.{str(error).removeprefix('method.')}") from error
                 yield cell, run
             if len(busy) == len(waiting):
                 if looked_again:
@@ -104,6 +109,10 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None, callbacks:
 def rows_of(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
     """The settings of every run of a comparison, a method and a seed each, and where the user wrote them."""
     common = dict(values)
+    if "method" in common and "methods" not in common:
+        raise SettingError(
+            "'method' is a setting of a single run: run the file with `descant run`, or give a comparison 'methods'"
+        )
     methods, seeds = common.pop("methods", None), common.pop("seeds", 1)
     for taken in sorted(_TAKEN & common.keys()):
         has = "labels its 'methods'" if taken == "label" else f"has '{taken}s'"
@@ -111,8 +120,9 @@ def rows_of(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[st
     for label, spec in _labelled(methods).items():
         own = spec.pop("run", {}) if isinstance(spec, dict) else {}
         if not isinstance(own, Mapping):
-            raise SettingError(f"methods.{label}.run = {own!r}: it must hold settings of the run")
-        at = {"method": f"methods.{label}"} | {name: f"methods.{label}.run.{name}" for name in own}
+            raise SettingError(f"methods.{label}.run = {shown(own)}: it must hold settings of the run")
+        at = {name: f"methods.{label}.run.{name}" for name in own}
+        at |= {"method": f"methods.{label}", "label": "a label of 'methods'"}
         for taken in _TAKEN & own.keys():
             raise SettingError(f"methods.{label}.run.{taken}: '{taken}' is the comparison's own")
         for seed in _seeds(seeds):
@@ -121,15 +131,15 @@ def rows_of(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[st
 
 def _seeds(seeds: Any) -> list[int]:
     """The seeds of a comparison, from a list or from how many there are."""
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
+    if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= _MOST:
         return list(range(seeds))
     if not isinstance(seeds, list | tuple | range) or not seeds:
-        raise SettingError(f"seeds = {seeds!r}: it must be a list of seeds, or how many (1 or more)")
+        raise SettingError(f"seeds = {shown(seeds)}: it must be a list of seeds, or how many (1 to {_MOST})")
     allowed = declared(RunSettings)["seed"].allowed
     checked = [allowed.check(f"seeds[{i}]", seed) for i, seed in enumerate(seeds)]
     for seed in checked:
         if checked.count(seed) > 1:
-            raise SettingError(f"seeds = {seeds!r}: {seed} stands twice, and would be one run counted as two")
+            raise SettingError(f"seeds = {shown(seeds)}: {seed} stands twice, and would be one run counted as two")
     return checked
 
 
@@ -165,7 +175,7 @@ def _labelled(methods: Any) -> dict[str, dict[str, Any] | Method]:
             raise SettingError(f"methods.{label} is a class: make an object of it, as in {spec.__name__}()")
         if not isinstance(spec, str | Mapping):
             raise SettingError(
-                f"methods.{label} = {spec!r}: it must be a name, or a mapping with a name and fields"
+                f"methods.{label} = {shown(spec)}: it must be a name, or a mapping with a name and fields"
             )
         labelled[label] = {"name": spec} if isinstance(spec, str) else dict(spec)
     if not labelled:

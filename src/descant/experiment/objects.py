@@ -22,7 +22,8 @@ from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.parts import Part
 from descant.experiment.resume import go_on, recorded
 from descant.experiment.run import Run
-from descant.experiment.simulate import refuse_others, simulate
+from descant.experiment.simulate import simulate
+from descant.experiment.together import data_of, task_of
 from descant.fingerprint import fingerprint
 from descant.methods import Method
 from descant.task import Task
@@ -48,7 +49,7 @@ class Problem:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed_of(seed, "model"))
                     task = task(seed)
-            refuse_others(task, data)
+            task, data = task_of(task), data_of(data)
             if len(self._made) > 1:
                 del self._made[next(iter(self._made))]
             self._made[seed] = task, data

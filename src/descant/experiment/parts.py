@@ -50,9 +50,11 @@ class Parts(Allowed):
 
     @property
     def what(self) -> str:
-        return f"a list, each of them {Part(self.kind).what}"
+        return f"a list, each of them {Part(self.kind).what}; or nothing"
 
     def check(self, name: str, value: Any) -> tuple[Any, ...]:
+        if value is None:
+            return ()
         if not isinstance(value, list | tuple):
             return (Part(self.kind).check(name, value),)
         return tuple(Part(self.kind).check(f"{name}[{i}]", one) for i, one in enumerate(value))

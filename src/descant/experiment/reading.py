@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
-from descant.errors import SettingError
+from descant.errors import SettingError, shown
+
+_LONGEST = 200  # characters of an override in an error
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,23 +48,52 @@ def read_settings(path: Path, overrides: list[str] | None = None) -> dict[str, A
         raise SettingError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SettingError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except yaml.YAMLError as error:
+    except _JunkError as error:
         raise SettingError(f"{path} is not valid YAML: {error}") from error
     except SettingError as error:
         raise SettingError(f"{path}, {error}") from None
     if not isinstance(values, dict):
         raise SettingError(f"{path} must hold settings, as in 'rounds: 50'")
+    if _holds_itself(values):
+        raise SettingError(f"{path}: an alias (*name) stands inside what it is an alias of: write it out")
     for override in overrides or []:
         _override(values, override)
     return values
 
 
+class _JunkError(Exception):
+    """Text that is no YAML."""
+
+
 def _load(text: str) -> Any:
-    return yaml.load(text, _Loader)
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise _JunkError(_problem(error)) from error
+    except SettingError:
+        raise
+    except RecursionError as error:
+        raise _JunkError("it is nested too deeply") from error
+    except Exception as error:  # what a tag asks for, as in `!!int x` or the date 2020-13-45
+        raise _JunkError(f"{type(error).__name__}: {error}") from error
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """What is wrong, and where, in one line."""
+    said = " ".join(str(getattr(error, "problem", None) or error).split())
+    mark = getattr(error, "problem_mark", None)
+    return said if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {said}"
+
+
+def _holds_itself(value: Any, above: tuple[int, ...] = ()) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return id(value) in above or any(_holds_itself(one, (*above, id(value))) for one in inside)
 
 
 def _override(values: dict[str, Any], override: str) -> None:
     where, equals, text = override.partition("=")
+    if len(override) > _LONGEST:
+        override = f"{override[:_LONGEST]} ..."
     *parents, last = where.strip().split(".")
     if not equals or not all((*parents, last)):
         raise SettingError(f"--set {override}: write it as field=value, as in method.lam=0.1")
@@ -70,12 +101,11 @@ def _override(values: dict[str, Any], override: str) -> None:
         inner = values.get(parent)
         inner = values[parent] = {} if inner is None else {"name": inner} if isinstance(inner, str) else inner
         if not isinstance(inner, dict):
-            raise SettingError(f"--set {override}: '{parent}' is {inner!r}, which has no fields")
+            raise SettingError(f"--set {override}: '{parent}' is {shown(inner)}, which has no fields")
         values = inner
     try:
         values[last] = _load(text)
-    except yaml.YAMLError as error:
-        problem = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise SettingError(f"--set {override}: '{text}' is not valid YAML ({problem})") from None
+    except _JunkError as error:
+        raise SettingError(f"--set {override}: its value is not valid YAML ({error})") from None
     except SettingError as error:
         raise SettingError(f"--set {override}: {error}") from None

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from descant.catalog import build
 from descant.data import FederatedData
 from descant.engine import Record
-from descant.errors import ResumeError
+from descant.errors import ResumeError, shown
 from descant.experiment import Callback, Run
 from descant.experiment.declaration import Settings, declared
 from descant.experiment.journal import Journal
 from descant.experiment.simulate import simulate
+from descant.experiment.together import task_of
 from descant.importing import importing
 from descant.methods import Method
 from descant.task import Task
@@ -23,7 +25,7 @@ from descant.task import Task
 
 def resume(
     folder: str | Path,
-    task: Task | None = None,
+    task: Task | nn.Module | None = None,
     data: FederatedData | None = None,
     *,
     allow_imports: bool = False,
@@ -41,6 +43,8 @@ def resume(
 
     Import paths that the folder names (`mine:MyMethod`) are followed only if `allow_imports`: that runs code.
     """
+    if not isinstance(folder, str | Path):
+        raise ResumeError(f"folder = {shown(folder)}: it must be the path of a run's folder")
     journal = Journal.reopen(Path(folder))
     config = journal.before
     with importing(allow_imports):
@@ -57,7 +61,7 @@ def resume(
             f"{folder} was begun by descant.simulate: hand in its task and its data again, "
             f"as in descant.resume({str(folder)!r}, task, data)"
         )
-    return go_on(journal, task, data, method, given, progress=progress, callbacks=callbacks)
+    return go_on(journal, task_of(task), data, method, given, progress=progress, callbacks=callbacks)
 
 
 def recorded(config: dict[str, Any], **instead: Any) -> dict[str, Any]:

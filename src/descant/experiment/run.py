@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from descant.engine import Collapse, Simulation
-from descant.errors import SettingError
+from descant.errors import SettingError, shown
 from descant.experiment.best import Best, best, run_text
 from descant.experiment.folder import MODEL, RUN, START
 from descant.experiment.history import History, Stopped
-from descant.experiment.journal import FORMAT, finished
+from descant.experiment.journal import FORMAT, finished, unfinished
 from descant.files import plain, write_json
 from descant.sealed import damaged, entry_of, read_json, write_tensors
 from descant.sealed import write_json as write_sealed
@@ -130,13 +130,17 @@ class Run:
     def load(cls, folder: str | Path) -> Run:
         """Read a finished run back: figures and tables. Its models are tensors in state.safetensors.
 
-        A file that is not what was written is a `DamagedError` that names it.
+        A file that is not what was written is a `DamagedError` that names it; a folder without a finished run is a
+        `FileNotFoundError`.
         """
         from descant.experiment.frames import federation_of, fill, read_table
 
+        if not isinstance(folder, str | Path):
+            raise SettingError(f"folder = {shown(folder)}: it must be the path of a run's folder")
         folder = Path(folder)
         if not finished(folder):
-            raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} in it")
+            begun = f"; it is unfinished: go on with descant.resume({str(folder)!r})" if unfinished(folder) else ""
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} in it{begun}")
         about, _ = read_json(folder / RUN)
         if about.get("format") not in (1, FORMAT):
             raise SettingError(f"{folder} was written in format {about.get('format')}; this version reads {FORMAT}")

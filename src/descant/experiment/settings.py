@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from json import dumps, loads
@@ -15,6 +16,7 @@ from descant.catalog import build
 from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.engine import Record
+from descant.errors import SettingError
 from descant.experiment.allowed import Name, OneOf
 from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
@@ -72,6 +74,17 @@ class RunSettings(Settings):
     )
     method: Method = setting("how the clients learn together.", "result", Part("methods"))
 
+    @classmethod
+    def unknown(cls, name: str) -> SettingError:
+        if name in ("methods", "seeds"):
+            return SettingError(
+                f"'{name}' is a setting of a comparison: run the file with `descant compare`, or give a single run "
+                f"'{name[:-1]}'"
+            )
+        if name in ("out", "overwrite"):
+            return SettingError(f"'{name}' is no setting of a file: say it on the command line, with --{name}")
+        return super().unknown(name)
+
     @property
     def title(self) -> str:
         """The name of the run in tables and charts."""
@@ -101,11 +114,18 @@ class RunSettings(Settings):
         callbacks: Sequence[Callback] = (),
     ) -> Run:
         """Run it, and leave it in the folder `out`."""
+        there = out is None or out.exists()
         journal = Journal.claim(out, overwrite, self.plain()) if out is not None else None
-        data = self.federated_data()
-        run_settings = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         told: dict[str, Any] = {"progress": progress, "callbacks": tuple(callbacks)}
-        run = simulate(self.task(data), data, self.method, **run_settings, out=journal, **told)
+        try:
+            data = self.federated_data()
+            run_settings = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+            run = simulate(self.task(data), data, self.method, **run_settings, out=journal, **told)
+        except Exception:
+            if out is not None and not there:
+                with suppress(OSError):  # the folder stays where something is in it
+                    out.rmdir()
+            raise
         run.config["settings"] = self.plain()
         return run
 

@@ -33,6 +33,7 @@ from descant.experiment.listeners import Listeners
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.parts import Part
 from descant.experiment.progress import watched
+from descant.experiment.together import check_together, data_of, task_of
 from descant.methods import Method
 from descant.task import Task
 from descant.threads import using_threads
@@ -40,7 +41,7 @@ from descant.version import __version__
 
 
 def simulate(
-    task: Task,
+    task: Task | nn.Module,
     data: FederatedData,
     method: Method | Spec,
     *,
@@ -78,7 +79,7 @@ def simulate(
     """Train `method` on the clients of `data` for a number of rounds.
 
     Args:
-        task: what the clients learn.
+        task: what the clients learn; a module stands for `Task(module)`.
         data: who holds which examples.
         method: how they learn together, by object, name or spec.
         rounds: the number of communication rounds.
@@ -126,7 +127,7 @@ def simulate(
     given = dict(locals())  # the arguments, as they are declared in descant.experiment.declaration
     for name in ("task", "data", "method"):
         del given[name]
-    refuse_others(task, data)
+    task, data = task_of(task), data_of(data)
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = Part("methods").check("method", method)
     call = Call.of(given)
@@ -134,11 +135,12 @@ def simulate(
         raise refusal("store", call.store, "'memory' unless there is a folder `out`")
     try:
         torch.empty(0, device=call.device)
-    except (RuntimeError, AssertionError) as error:  # the latter from a build of torch without CUDA
-        why = str(error).splitlines()[0]
+    except Exception as error:  # every build of torch has its own for a device that it does not know
+        why = f"{error}".split("\n")[0] or type(error).__name__
         raise SettingError(f"device = '{call.device}': there is no such device here ({why})") from error
     parties = apart(data, call.newcomers, call.seed)
     plan = plan_of(call, parties)
+    check_together(task, parties.data, learns, plan)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
     title = call.label or learns.name
@@ -156,6 +158,8 @@ def plan_of(settings: Settings, parties: Parties) -> Plan:
         malicious = tuple(parties.order.index(k) if k in parties.order else k for k in malicious)
     if settings.attacks and settings.malicious is None:
         raise SettingError("attacks: nobody carries them out; say who attacks, as in malicious=0.2 (0 is nobody)")
+    if settings.sampling == "size" and settings.cohort is None:
+        raise refusal("sampling", settings.sampling, "'uniform' where everyone takes part: give a cohort, too")
     return Plan(
         rounds=settings.rounds,
         cohort=cohort_size(settings.cohort, clients),
@@ -177,20 +181,6 @@ def plan_of(settings: Settings, parties: Parties) -> Plan:
         lost=settings.lost,
         secret=settings.secret,
     )
-
-
-def refuse_others(task: Any, data: Any) -> None:
-    """Refuse what is no task and no data, and say how to make one."""
-    if isinstance(task, nn.Module):
-        name = type(task).__name__
-        raise SettingError(f"task = {name}(...): it is a module; make a task of it, as in descant.Task(module)")
-    if not isinstance(task, Task):
-        raise SettingError(f"task is a {type(task).__name__}: it must be a task: descant.Task(module)")
-    if not isinstance(data, FederatedData):
-        raise SettingError(
-            f"data is a {type(data).__name__}: it must be a descant.FederatedData, "
-            "such as descant.FederatedData.from_arrays(...) or descant.datasets.digits()"
-        )
 
 
 def _carry_out(
@@ -276,6 +266,8 @@ def _config(
         "classes": data.classes,
         "settings": dict(data.settings),
     }
+    if data.class_names:
+        about["class_names"] = list(data.class_names)
     if "data" in prints:
         about["fingerprint"] = prints["data"]
     how = {name: value for name, value in call.plain("how").items() if name not in carried_out}

@@ -13,6 +13,7 @@ from descant.errors import require
 from descant.mail import LAST, Sent, position
 from descant.methods.base import Aggregate, LocalView, Messages, PerClient, ServerView, Tree
 from descant.methods.inexact import Inexact, Slope
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,12 @@ class ADMM(Inexact):
         require(self, "eps", self.eps is None or self.eps > 0, "a positive number, or nothing")
         require(self, "eps", self.eps is None or self.steps is self.epochs is None, "nothing where steps are given")
         require(self, "upsilon", 0 < self.upsilon < 1, "between 0 and 1")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        for field in ("cap", "upsilon"):
+            default = getattr(type(self), field)
+            heeded = self.eps is not None or getattr(self, field) == default
+            require(self, field, heeded, f"{default}, its default, unless eps is given")
 
     def first_sent(self, ctx: Context) -> Tree:
         return {"u": ctx.x0}

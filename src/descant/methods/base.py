@@ -17,6 +17,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.errors import NoSharedModelError
+from descant.fields import Checked
 from descant.mail import Mail, Sent
 from descant.methods.optimizers import PLAIN, SGD, Momentum, Optimizer
 from descant.methods.schedules import ByRound
@@ -174,7 +175,7 @@ class LocalView(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(ABC):
+class Method(Checked, ABC):
     """A federated method. Subclasses set `name` and `paper`, and say which models a client trains."""
 
     name: ClassVar[str]
@@ -270,6 +271,9 @@ class Method(ABC):
         These may be "own_start", "trainers" and "aggregator".
         """
         return {}
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        """Refuse a run that is too short for a setting of the method, or a model that does not fit one."""
 
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         """The models [K, d] whose training loss clients report before their work, where an aggregator asks."""

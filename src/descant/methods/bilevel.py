@@ -14,6 +14,7 @@ from descant.mail import Sent, position
 from descant.methods.base import Aggregate, LocalView, Messages, PerClient, ServerView, Tree, Work
 from descant.methods.inexact import Inexact, Slope
 from descant.methods.schedules import ByRound, in_round
+from descant.task import Layout
 
 
 def role_of(r: int) -> str:
@@ -54,6 +55,10 @@ class Bilevel(Inexact):
         positive = self.nu is None or isinstance(self.nu, ByRound) or self.nu > 0
         require(self, "nu", positive, "a positive number, or nothing")
         require(self, "nu", self.nu is None or self.steps is self.epochs is None, "nothing where steps are given")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        heeded = self.nu is not None or self.cap == type(self).cap
+        require(self, "cap", heeded, f"{type(self).cap}, its default, unless nu is given")
 
     def client_start(self, local: LocalView) -> Tree:
         return {"x": local.start}

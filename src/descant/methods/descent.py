@@ -37,6 +37,7 @@ class Descent(Method):
     optimizer: Optimizer = PLAIN
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "lr", isinstance(self.lr, ByRound) or self.lr > 0, "a positive number")
         if self.steps is not None and self.epochs is not None:
             raise SettingError(f"{type(self).__name__} has both steps and epochs: give one of them")
@@ -44,7 +45,7 @@ class Descent(Method):
             value = getattr(self, field)
             scheduled = field == "batch" and isinstance(value, ByRound)
             least = self.fewest if field == "steps" else 1
-            allowed = value is None or scheduled or (isinstance(value, int) and value >= least)
+            allowed = value is None or scheduled or value >= least
             require(self, field, allowed, f"{'a positive number' if least else 'zero or more'}, or nothing")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number, or nothing")
         require(self, "weight_decay", self.weight_decay >= 0, "zero or more")

@@ -86,8 +86,11 @@ class FedPlus(Descent):
         heard = "the server takes clients that it has not heard to hold the common start"
         return {"own_start": heard} if self.parties == "all" else {}
 
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        self._blocks(layout)  # an unknown layer is found now
+
     def server_start(self, ctx: Context) -> Tree:
-        self._blocks(ctx.layout)  # an unknown layer is found now
+        self._blocks(ctx.layout)  # in a deployment, which has no other moment to check
         return {"w": ctx.x0} | {leaf: ctx.x0.repeat(ctx.clients, 1) for leaf in self.held}
 
     def client_start(self, local: LocalView) -> Tree:

@@ -14,6 +14,7 @@ from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Tree, signed_power
 from descant.methods.bilevel import Bilevel, role_of
 from descant.methods.schedules import in_round
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,11 @@ class LpProj(Bilevel):
         require(self, "dim", self.dim >= 0, "zero or more")
         require(self, "overflow", self.overflow in ("collapse", "local"), "'collapse' or 'local'")
         require(self, "overflow", self.overflow == "collapse" or self.p == 1, "'collapse' unless p = 1")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        super().check_run(rounds, layout)
+        fits = self.dim == type(self).dim or self.projection.dim(self.dim, layout.dim) <= layout.dim
+        require(self, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
 
     def server_start(self, ctx: Context) -> Tree:
         return {"w": ctx.x0.new_zeros(self.projection.dim(self.dim, len(ctx.x0)))}

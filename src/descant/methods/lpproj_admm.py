@@ -13,6 +13,7 @@ from descant.coupling import Dense, Projection, Projector
 from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Method, ServerView, Tree
 from descant.methods.flame import FLAME
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,11 @@ class LpProjADMM(FLAME):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, "dim", self.dim >= 0, "zero or more")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        super().check_run(rounds, layout)
+        fits = self.dim == type(self).dim or self.projection.dim(self.dim, layout.dim) <= layout.dim
+        require(self, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
 
     def first_sent(self, ctx: Context) -> Tree:
         return {"u": ctx.x0.new_zeros(self.projection.dim(self.dim, len(ctx.x0)))}

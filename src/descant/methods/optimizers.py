@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from descant.errors import require
+from descant.fields import Checked
 
 State = tuple[Tensor, ...]  # [K, ...] each
 
@@ -33,7 +34,7 @@ class Down(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimizer(ABC):
+class Optimizer(Checked, ABC):
     """What becomes of the moves that steps propose."""
 
     name: ClassVar[str]
@@ -69,6 +70,7 @@ class Momentum(Optimizer):
     beta: float = 0.9
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "beta", 0 <= self.beta < 1, "from 0 to below 1")
 
     def start(self, x: Tensor) -> State:
@@ -97,6 +99,7 @@ class Adam(Optimizer):
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "beta1", 0 <= self.beta1 < 1, "from 0 to below 1")
         require(self, "beta2", 0 <= self.beta2 < 1, "from 0 to below 1")
         require(self, "eps", self.eps > 0, "a positive number")

@@ -14,6 +14,7 @@ from descant.mail import Sent
 from descant.methods.base import Aggregate, LocalView, Messages, Method, PerClient, ServerView, Tree
 from descant.methods.descent import Descent
 from descant.methods.fedavg import FedAvg
+from descant.task import Layout
 from descant.trees import under, within
 
 
@@ -36,6 +37,9 @@ class OverSolver(Descent):
         solver = self.solver
         solves = solver.has_shared and solver.trains == ("shared",) and not solver.personalizes
         require(self, "solver", solves, "a method that trains a shared model, and no personal one")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        self.solver.check_run(rounds, layout)
 
     def server_start(self, ctx: Context) -> Tree:
         return self.solver.server_start(ctx)

@@ -8,10 +8,11 @@ from itertools import pairwise
 from typing import ClassVar
 
 from descant.errors import require
+from descant.fields import Checked
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByRound(ABC):
+class ByRound(Checked, ABC):
     """A positive number for each round, the first of which is 1."""
 
     name: ClassVar[str]
@@ -32,8 +33,10 @@ class PowerLaw(ByRound):
     power: float = -1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "scale", self.scale > 0, "a positive number")
         require(self, "shift", self.shift > 0, "a positive number")
+        require(self, "power", self.power == self.power, "a number")
 
     def at(self, round: int) -> float:
         return self.scale * float((self.shift + round - 1) ** self.power)
@@ -48,6 +51,7 @@ class Stages(ByRound):
     values: tuple[tuple[int, float], ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         rounds = [first for first, _ in self.values]
         rises = rounds[:1] == [1] and all(a < b for a, b in pairwise(rounds))
         require(self, "values", rises, "pairs (round, value) whose rounds begin with 1 and rise")

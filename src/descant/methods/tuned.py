@@ -12,6 +12,7 @@ from torch import Tensor
 from descant.errors import require
 from descant.methods.base import LocalView, ServerView, Tree, whole
 from descant.methods.over import OverSolver
+from descant.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,11 @@ class Tuned(OverSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, "after", self.after is None or self.after >= 1, "a positive number of rounds, or nothing")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        super().check_run(rounds, layout)
+        tunes = self.after is None or self.after < rounds
+        require(self, "after", tunes, f"below rounds = {rounds}, or no round is left to fine-tune in")
 
     def tunes(self, round: int) -> bool:
         """Whether a round is one of fine-tuning."""

@@ -11,7 +11,7 @@ from torch import nn
 from descant.data import FederatedData
 from descant.errors import SettingError, TaskError
 from descant.models.dense import linear_layers
-from descant.models.shapes import images_of, outputs_of
+from descant.models.shapes import check_widths, images_of, outputs_of
 
 
 def cnn(
@@ -27,6 +27,9 @@ def cnn(
     With `padding` a convolution keeps height and width (odd kernels).  `dropout` gives the probabilities before
     the linear layers, in their order; where they run out there is none.
     """
+    check_widths("cnn", channels=channels, kernels=kernels, hidden=hidden)
+    if not all(0 <= p < 1 for p in dropout):
+        raise SettingError(f"cnn: dropout = {dropout!r}: they must be probabilities from 0 to below 1")
     if len(kernels) != len(channels):
         raise SettingError(f"cnn: kernels = {kernels!r}: give one for each of channels = {channels!r}")
     if any(kernel < 1 or (padding and kernel % 2 == 0) for kernel in kernels):

@@ -9,7 +9,7 @@ from torch import nn
 
 from descant.data import FederatedData
 from descant.errors import TaskError
-from descant.models.shapes import outputs_of
+from descant.models.shapes import check_widths, outputs_of
 
 
 def linear(data: FederatedData) -> nn.Module:
@@ -19,6 +19,7 @@ def linear(data: FederatedData) -> nn.Module:
 
 def mlp(data: FederatedData, hidden: tuple[int, ...] = (100,)) -> nn.Module:
     """Linear layers with ReLU between them; `hidden` gives their widths."""
+    check_widths("mlp", hidden=hidden)
     widths = [prod(data.input_shape), *hidden, outputs_of(data)]
     flat: list[nn.Module] = [nn.Flatten()] if len(data.input_shape) != 1 else []
     return nn.Sequential(*flat, *linear_layers(widths))

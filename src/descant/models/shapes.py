@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from math import prod
+from numbers import Integral
 
 from torch import nn
 
 from descant.data import FederatedData
-from descant.errors import TaskError
+from descant.errors import SettingError, TaskError, shown
+
+
+def check_widths(model: str, **widths: tuple[int, ...]) -> None:
+    """Refuse widths of layers that are not positive, by the name of the model and of the setting."""
+    for field, values in widths.items():
+        if any(isinstance(value, bool) or not isinstance(value, Integral) or value < 1 for value in values):
+            raise SettingError(f"{model}: {field} = {shown(values)}: they must be positive whole numbers")
 
 
 def outputs_of(data: FederatedData) -> int:

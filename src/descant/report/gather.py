@@ -15,6 +15,7 @@ import numpy as np
 
 from descant.errors import DamagedError, LeftOutWarning, SettingError
 from descant.experiment import Federation, History, Run, finished
+from descant.experiment.folder import RUN, START
 
 # What may differ between the seeds of one entry.
 _INCIDENTAL = ("seed", "execution", "versions", "label", "settings", "store", "commit", "chunk")
@@ -112,10 +113,13 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
         if not folder.is_dir():
             raise SettingError(f"{folder}: there is no such folder; give that of a run, or one with runs in it")
         # In the order in which they were finished, which is that of a comparison's own list.
-        there = sorted(folder.rglob("run.json"), key=lambda path: (path.stat().st_mtime_ns, path))
-        here = [folder] if finished(folder) else [path.parent for path in there]
+        there = sorted(folder.rglob(RUN), key=lambda path: (path.stat().st_mtime_ns, path))
+        here = [folder] if finished(folder) else [path.parent for path in there if path.is_file()]
         if not here:
-            raise SettingError(f"{folder} holds no finished run: there is no run.json in it, or below it")
+            begun = sorted(path.parent for path in folder.rglob(START))
+            if begun:
+                raise SettingError(f"{begun[0]} is unfinished: go on with it first (descant resume {begun[0]})")
+            raise SettingError(f"{folder} holds no finished run: there is no {RUN} in it, or below it")
         found |= dict.fromkeys(path.resolve() for path in here)
     return list(found)
 

@@ -24,9 +24,10 @@ def refuse_hidden_state(module: nn.Module, inputs: Tensor) -> None:
         drawn, first = _watch(watched, inputs)
         _, second = _watch(watched, inputs)
     if drawn:  # the innermost module finishes first
+        name = drawn[0]
         raise TaskError(
-            f"{drawn[0]} draws random numbers in its forward pass, which would depend on the order of the "
-            "work: use nn.Dropout modules, whose draws descant addresses"
+            f"{_called(name, watched)} draws random numbers in its forward pass, which would depend on the order "
+            f"of the work: {_remedy(name, watched.get_submodule(name))}"
         )
     for name, buffer in _constants(watched).items():
         if not torch.equal(buffer, constants[name]):
@@ -39,6 +40,24 @@ def refuse_hidden_state(module: nn.Module, inputs: Tensor) -> None:
                 f"{once.where} gives different outputs for the same inputs: it must neither draw random numbers "
                 "of its own nor count its calls"
             )
+
+
+def _called(name: str, module: nn.Module) -> str:
+    kind = type(module.get_submodule(name)).__name__
+    return f"{kind} ('{name}')" if name else kind
+
+
+def _remedy(name: str, module: nn.Module) -> str:
+    """What to do about a layer that draws. Those of torch that take a `dropout` draw in a kernel of their own."""
+    at = f"model.{name}" if name else "model"
+    if isinstance(module, nn.MultiheadAttention):
+        return f"set {at}.dropout = 0.0; nn.Dropout modules around it, as in nn.TransformerEncoderLayer, stay"
+    if isinstance(module, nn.RNNBase):
+        kind = type(module).__name__
+        return (
+            f"set {at}.dropout = 0.0, or write its layers as nn.{kind} of one layer each, with nn.Dropout between"
+        )
+    return "use nn.Dropout modules, whose draws descant addresses"
 
 
 class _Call(NamedTuple):
@@ -71,10 +90,10 @@ def _watch(module: nn.Module, inputs: Tensor) -> tuple[list[str], list[_Call]]:
     before: list[Tensor] = []
     hooks = []
 
-    def watch(where: str, module: nn.Module) -> None:
+    def watch(name: str, where: str, module: nn.Module) -> None:
         def after(module: nn.Module, given: object, returned: object) -> None:
             if not torch.equal(before.pop(), torch.get_rng_state()):
-                drawn.append(where)
+                drawn.append(name)
             calls.append(_Call(where, given, returned))
 
         hooks.append(module.register_forward_pre_hook(lambda *_: before.append(torch.get_rng_state())))
@@ -83,7 +102,7 @@ def _watch(module: nn.Module, inputs: Tensor) -> tuple[list[str], list[_Call]]:
     for name, submodule in module.named_modules():
         if isinstance(submodule, AddressedDropout):
             submodule.uses = 0
-        watch(f"{type(submodule).__name__} ('{name}')" if name else type(submodule).__name__, submodule)
+        watch(name, _called(name, module), submodule)
     module(inputs)
     for hook in hooks:
         hook.remove()

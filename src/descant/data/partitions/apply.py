@@ -16,6 +16,7 @@ from descant.data.part import Part
 from descant.data.partitions.base import IntArray, Partition
 from descant.data.partitions.natural import Natural
 from descant.data.splits import offsets_of, split
+from descant.errors import SettingError, shown
 
 
 class Examples(Protocol):
@@ -50,6 +51,11 @@ def partitioned(
     `split_sizes`); all three are of the client's own distribution.  With test="official" a client is tested on
     those of its examples that lie in the data set's own test part, and trained on none of that part.
     """
+    if not isinstance(partition, Partition):
+        raise SettingError(
+            f"partition = {shown(partition)}: it must be an object of descant.data.Partition, such as "
+            "descant.data.partitions.IID(clients=10)"
+        )
     owners = None if examples.owners is None else examples.owners.numpy()
     hands = partition.assign(examples.targets.numpy(), seed, owners)
     order, sizes = order_of_lists(hands, len(examples.targets), overlap=partition.overlaps)
@@ -63,7 +69,10 @@ def partitioned(
         divided = split(whole, names, test=test, valid=valid, seed=seed)
     train, valid_part, test_part = (_read(examples, partition, part, seed) for part in divided)
     settings = {"partition": partition.settings(), "test": test, "valid": valid, "seed": seed}
-    return FederatedData(train, valid_part, test_part, examples.classes, examples.name, names, settings)
+    words = getattr(examples, "class_names", ())
+    return FederatedData(
+        train, valid_part, test_part, examples.classes, examples.name, names, settings, class_names=words
+    )
 
 
 def _names(examples: Examples, partition: Partition, order: IntArray, sizes: IntArray) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from descant.data.errors import DataError
 from descant.draws import seed_of
 from descant.errors import require
+from descant.fields import Checked
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -21,7 +22,7 @@ Targets = npt.NDArray[Any]  # [M, ...]; those that look at labels want one integ
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition(ABC):
+class Partition(Checked, ABC):
     """How the M examples of a data set are dealt to clients.
 
     No example goes to two clients, and every example goes to one, unless a partition says otherwise.
@@ -64,6 +65,7 @@ class Dealt(Partition):
     least: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "clients", self.clients >= 1, "a positive number")
         require(self, "least", self.least >= 0, "zero or more")
 

@@ -26,6 +26,7 @@ class Natural(Partition):
     least: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "clients", self.clients is None or self.clients >= 1, "a positive number, or nothing")
         require(self, "least", self.least >= 1, "a positive number")
 

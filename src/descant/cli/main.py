@@ -1,0 +1,55 @@
+"""The program: a command, and what is said of what went wrong, without a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from descant.cli.app import app
+from descant.cli.console import err
+from descant.errors import LeftOutWarning, NoFiguresWarning
+
+TRACEBACK = "DESCANT_TRACEBACK"  # set it to see where an error came from
+_SAID = (LeftOutWarning, NoFiguresWarning)  # warnings that are for users, in one line
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is said in one line, without a traceback."""
+    for kind in _SAID:
+        warnings.simplefilter("always", kind)
+    warnings.showwarning = _say_warning
+    sys.path.append(str(Path.cwd()))  # so that `method: mine:MyMethod` is found in mine.py
+    try:
+        app()
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        ours = type(error).__module__.split(".")[0] == "descant" or getattr(error, "filename", None) is not None
+        _say(str(error) if ours else _unexpected(error))
+        sys.exit(2 if ours else 1)
+
+
+def _unexpected(error: Exception) -> str:
+    """An error that nobody foresaw: what it is, and where the whole story is."""
+    at = extract_tb(error.__traceback__)[-1]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    story = f"set {TRACEBACK}=1 for the whole story"
+    return f"unexpected {said} ({at.filename}, line {at.lineno}); {story}"
+
+
+def _say(text: str) -> None:
+    err.print(f"descant: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    if issubclass(category, _SAID):
+        _say(str(message))
+    else:
+        print(warnings.formatwarning(message, category, *where[:2]), file=sys.stderr, end="")

@@ -1,0 +1,113 @@
+"""Whether a task, data, a method and a plan go together: said before anything is trained."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from descant.catalog import renamed
+from descant.data import FederatedData, Part
+from descant.engine import Plan
+from descant.errors import NoFiguresWarning, SettingError, TaskError
+from descant.methods import Method
+from descant.task import Task
+from descant.task.objectives import cross_entropy, squared_error
+
+_PARTS = ("train", "valid", "test")
+
+
+def task_of(task: Any) -> Task:
+    """The task that was handed in; a module becomes one with the loss that a task has by default."""
+    if isinstance(task, nn.Module):
+        return Task(task)
+    if not isinstance(task, Task):
+        given = task.__name__ if isinstance(task, type) else type(task).__name__
+        what = f"the class {given}; make an object of it" if isinstance(task, type) else f"a {given}"
+        raise SettingError(f"task is {what}: it must be a task, descant.Task(module), or a torch.nn.Module")
+    return task
+
+
+def data_of(data: Any) -> FederatedData:
+    """The data that was handed in, or how to make some."""
+    if not isinstance(data, FederatedData):
+        raise SettingError(
+            f"data is a {type(data).__name__}: it must be a descant.FederatedData, "
+            "such as descant.FederatedData.from_arrays(...) or descant.datasets.digits()"
+        )
+    return data
+
+
+def check_together(task: Task, data: FederatedData, method: Method, plan: Plan) -> None:
+    """Refuse what cannot be trained, and what a run would ignore; warn of figures that would say nothing."""
+    plan.check(method)
+    try:
+        method.check_run(plan.rounds, task.layout)
+    except SettingError as error:
+        raise renamed(error, "method", [field.name for field in fields(method)]) from None
+    _check_outputs(task, data)
+    if "test" in plan.evaluation.parts and not len(data.test.targets):
+        _warn(
+            f"data '{data.name}': no client has test examples, and figures on test will be NaN: set some aside "
+            "(test=0.2), or leave 'test' out of the evaluation's parts"
+        )
+    if len(plan.malicious) == len(data):
+        _warn("malicious: all clients attack, and figures of benign clients will be NaN: leave one benign at least")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(NoFiguresWarning(text), stacklevel=4)  # where `simulate` was called
+
+
+def _check_outputs(task: Task, data: FederatedData) -> None:
+    """Refuse a model whose outputs do not go with the targets; one that does not run is refused elsewhere."""
+    outputs, targets = _outputs_of_one(task, data), data.train.targets
+    if outputs is None:
+        return
+    floating = targets.is_floating_point()
+    if task.loss is cross_entropy:
+        if floating:
+            raise TaskError(
+                f"the loss 'cross_entropy' needs labels, and the targets of data '{data.name}' are numbers "
+                f"({_type(targets)}): use the loss 'squared_error', or give integer labels"
+            )
+        _check_labels(outputs.shape[-1] if outputs.dim() > 1 else 1, data)
+    if task.loss is squared_error and outputs[0].numel() != targets[0].numel():
+        remedy = "give the model as many" if floating else "use the loss 'cross_entropy', or give floating targets"
+        raise TaskError(
+            f"the loss 'squared_error' needs an output for each target, and the model gives {outputs[0].numel()} "
+            f"an example of data '{data.name}', for {targets[0].numel()}: {remedy}"
+        )
+
+
+def _outputs_of_one(task: Task, data: FederatedData) -> Tensor | None:
+    """What the first model predicts for one example [1, ...]."""
+    inputs = data.train.inputs[:1]
+    inputs = inputs.to(task.dtype) if inputs.is_floating_point() else inputs
+    try:
+        task.to(inputs.device)
+        with torch.no_grad():
+            start, buffers = task.start().to(inputs.device), task.buffer_start().to(inputs.device)
+            outputs = task.apply(start, buffers, inputs)[0]
+    except Exception:  # the probe says why
+        return None
+    return outputs if isinstance(outputs, Tensor) and outputs.dim() and len(outputs) == 1 else None
+
+
+def _check_labels(outputs: int, data: FederatedData) -> None:
+    for name in _PARTS:
+        part: Part = data.part(name)
+        if part.targets.numel() and (highest := int(part.targets.max())) >= outputs:
+            of_example = part.targets.reshape(len(part.targets), -1).amax(1)
+            client = data.clients[int(part.owners[int(of_example.argmax())])]
+            raise TaskError(
+                f"labels reach {highest} (client '{client}', {name}), and the model gives {outputs} "
+                f"output{'' if outputs == 1 else 's'}: give it {highest + 1} or more, one for each class from 0 on"
+            )
+
+
+def _type(values: Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")

@@ -1,0 +1,149 @@
+"""Fields of parts, checked by their types wherever a part is made: in Python as in a settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from inspect import get_annotations
+from math import isinf
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from descant.errors import SettingError, shown
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "nothing",
+}
+_TESTS: dict[Any, Callable[[Any], bool]] = {
+    int: lambda value: isinstance(value, Integral) and not isinstance(value, bool),
+    float: lambda value: isinstance(value, Real) and not isinstance(value, bool | np.bool_),
+    bool: lambda value: isinstance(value, bool | np.bool_),
+    str: lambda value: isinstance(value, str),
+    NoneType: lambda value: value is None,
+}
+
+
+class Checked:
+    """A frozen dataclass whose fields are checked by their types when an object is made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def check_fields(part: Any) -> None:
+    """Refuse the first field of a dataclass whose value is not of a type that is declared for it.
+
+    True and false are no numbers. A number of descant's own parts is finite; NaN is left to the checks of ranges,
+    which it fails. A list becomes a tuple where a tuple is declared. A default is what its author chose, and is not
+    looked at.
+    """
+    cls: Any = type(part)  # mypy takes no class for hashable
+    for name, (default, kinds, finite) in _declared(cls).items():
+        value = getattr(part, name)
+        if value is default or (isinstance(value, float) and value == default):
+            continue
+        if isinstance(value, list) and any(get_origin(kind) is tuple for kind in kinds):
+            value = _tuples(value)
+            object.__setattr__(part, name, value)  # frozen: completed once, here
+        if not any(_fits(kind, value) for kind in kinds):
+            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: {_remedy(kinds, value)}")
+        if finite and _infinite(value):
+            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: it must be a finite number")
+
+
+@lru_cache(maxsize=256)
+def _declared(cls: Any) -> dict[str, tuple[Any, tuple[Any, ...], bool]]:
+    """The default and the types of every field that is given, as it and the classes above declare them, one by one;
+    and whether descant declares it.
+
+    A class may declare anew, and more narrowly, what may depend on the round.
+    """
+    given = {field.name: field.default for field in fields(cls) if field.init}
+    found: dict[str, list[Any]] = {name: [] for name in given}
+    for base in cls.__mro__:
+        hints = _hints(base) if is_dataclass(base) else {}
+        for name in found.keys() & hints.keys():
+            found[name] += [kind for kind in _one_by_one(hints[name]) if kind not in found[name]]
+    ours = {
+        name for base in cls.__mro__ if base.__module__.startswith("descant.") for name in get_annotations(base)
+    }
+    return {name: (given[name], tuple(kinds), name in ours) for name, kinds in found.items() if kinds}
+
+
+def _hints(cls: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls)
+    except (NameError, TypeError):  # of a class inside a function, whose names are known there alone
+        return {}
+
+
+def _one_by_one(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return any(_fits(one, value) for one in get_args(kind))
+    if origin is Literal:
+        return any(type(value) is type(word) and value == word for word in get_args(kind))
+    if origin is tuple:
+        each = get_args(kind)
+        if not isinstance(value, tuple):
+            return False
+        if len(each) == 2 and each[1] is Ellipsis:
+            return all(_fits(each[0], one) for one in value)
+        return len(each) == len(value) and all(map(_fits, each, value))
+    if kind in _TESTS:
+        return _TESTS[kind](value)
+    try:
+        return isinstance(value, kind) if isinstance(kind, type) else True
+    except TypeError:  # Any, or a protocol
+        return True
+
+
+def _infinite(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_infinite, value))
+    return isinstance(value, Real) and isinf(value)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _said(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else shown(value)
+
+
+def _remedy(kinds: tuple[Any, ...], value: Any) -> str:
+    parts = [kind for kind in kinds if isinstance(kind, type) and kind not in _TESTS]
+    if isinstance(value, type) and any(issubclass(value, part) for part in parts):
+        return f"it is a class; make an object of it, as in {value.__name__}()"
+    named = [cls for part in parts for cls in _below(part) if getattr(cls, "name", None) == value]
+    if named:
+        return f"that is the name of one; give the object, as in {named[0].__name__}()"
+    return f"it must be {' or '.join(dict.fromkeys(map(_word, kinds)))}"
+
+
+def _below(cls: type) -> list[type]:
+    children: list[type] = cls.__subclasses__()
+    return [below for child in children for below in (child, *_below(child))]
+
+
+def _word(kind: Any) -> str:
+    origin = get_origin(kind)
+    if origin is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    if origin is tuple:
+        each = [one for one in get_args(kind) if one is not Ellipsis]
+        return f"several, each {_word(each[0])}" if len(each) < len(get_args(kind)) else "a pair"
+    return _WORDS.get(kind) or f"an object of {getattr(kind, '__name__', kind)}"

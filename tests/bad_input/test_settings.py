@@ -1,0 +1,80 @@
+"""Settings that cannot be meant, by hand: each is refused in a line that names the field, or the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bad_input.calling import COMPARISON, GOOD, descant, refused, without_training
+from tests.bad_input.nonsense import COMPARED, FILES, OVERRIDES
+
+
+@pytest.mark.parametrize(("override", "said"), OVERRIDES, ids=[f"{text:.40}" for text, _ in OVERRIDES])
+def test_an_override_that_cannot_be_meant_is_refused_by_name(tmp_path: Path, override: str, said: str) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    with without_training():
+        refused(descant("run", "run.yaml", "-q", "--set", override, cwd=tmp_path), said)
+    assert not (tmp_path / "runs" / "run").exists()  # nothing is left of a run that did not begin
+
+
+@pytest.mark.parametrize(("content", "said"), FILES, ids=range(len(FILES)))
+def test_a_file_that_holds_no_run_is_refused_by_name(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "run.yaml").write_bytes(content)
+    with without_training():
+        refused(descant("run", "run.yaml", cwd=tmp_path), said)
+
+
+@pytest.mark.parametrize(("override", "said"), COMPARED, ids=[text for text, _ in COMPARED])
+def test_a_comparison_that_cannot_be_meant_is_refused_by_name(tmp_path: Path, override: str, said: str) -> None:
+    (tmp_path / "two.yaml").write_text(COMPARISON)
+    with without_training():
+        refused(descant("compare", "two.yaml", "-q", "--set", override, cwd=tmp_path), said)
+
+
+def test_a_file_of_the_other_command_is_pointed_to_it(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    (tmp_path / "two.yaml").write_text(COMPARISON)
+    refused(descant("run", "two.yaml", cwd=tmp_path), "run the file with `descant compare`")
+    refused(descant("compare", "run.yaml", cwd=tmp_path), "run the file with `descant run`")
+
+
+def test_figures_that_will_be_nan_are_a_line_on_the_way(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    attacked = ("--set", "attacks=sign-flip", "--set", "malicious=1.0")
+    with without_training():
+        done = descant("run", "run.yaml", "-q", *attacked, cwd=tmp_path)
+    assert done.status == 0 and done.err.startswith("descant: malicious: all clients attack"), done
+
+
+def test_the_good_files_of_these_tests_are_good(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    (tmp_path / "two.yaml").write_text(COMPARISON)
+    with without_training():
+        assert descant("run", "run.yaml", "-q", "--set", "attacks=null", cwd=tmp_path).status == 0
+        assert descant("compare", "two.yaml", "-q", cwd=tmp_path).status == 0
+
+
+@pytest.mark.parametrize(
+    "override", ["data=", "data=3", "data.clients=0", "data.seed=run", "data=digitz", "seed=-1"]
+)
+def test_data_that_cannot_be_shown_are_refused_by_name(tmp_path: Path, override: str) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    more = ("--set", "seed=x") if override == "data.seed=run" else ("--set", "data.seed=run")
+    more = more if "seed" in override else ()
+    refused(descant("data", "show", "run.yaml", "--set", override, *more, cwd=tmp_path), "data", "seed")
+
+
+def test_an_error_that_nobody_foresaw_is_a_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_part.py").write_text(
+        "from dataclasses import dataclass\nfrom descant.methods import Local\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Broken(Local):\n"
+        "    def client(self, down, state, local):\n        return 1 / 0\n"
+    )
+    (tmp_path / "run.yaml").write_text(GOOD.replace("{name: fedavg, steps: 1}", "broken_part:Broken"))
+    done = descant("run", "run.yaml", "-q", "--set", "mode=loop", cwd=tmp_path)
+    assert done.status == 1 and "Traceback" not in done.err
+    assert "ZeroDivisionError: division by zero" in done.err and "broken_part.py, line 7" in done.err
+    monkeypatch.setenv("DESCANT_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        descant("run", "run.yaml", "-q", "--set", "mode=loop", "-o", "again", cwd=tmp_path)
