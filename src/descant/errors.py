@@ -11,7 +11,7 @@ class SettingError(ValueError):
 
 
 class ResumeError(SettingError):
-    """A run that cannot be gone on with, or not with what was handed in."""
+    """An interrupted run that cannot be resumed: at all, or not with the task and data that were given."""
 
 
 class DamagedError(ValueError):

@@ -13,7 +13,18 @@ from descant.cli.fit import Column, print_fitted
 from descant.errors import unknown
 from descant.experiment import Run
 from descant.experiment.grid import Cell
-from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, whose, with_spread
+from descant.experiment.harm import worse_than_alone
+from descant.experiment.table import (
+    Row,
+    beside,
+    human_bytes,
+    rows,
+    share_text,
+    short,
+    unequal,
+    whose,
+    with_spread,
+)
 
 _STATISTICS = ("weighted_mean", "std", "worst_10")
 
@@ -71,6 +82,7 @@ def comparison_table(
         if other != model and any(other in run.history.evaluated for _, run in results):
             cells = [_beside(beside(by_label[row.label], other, model, rule, first), row.seeds) for row in found]
             columns.append(Column(f"{other} model", cells, 4))
+    columns += _harmed(by_label, found, rule, first)
     columns += [
         Column("up", [human_bytes(row.mean["bytes_up"]) for row in found], 2),
         Column("down", [human_bytes(row.mean["bytes_down"]) for row in found], 6),
@@ -93,6 +105,13 @@ def comparison_table(
     if differ := unequal(found):
         spent = ", ".join(f"{label} {count:,.0f}" for label, count in differ.items())
         console.print(f"Not at equal compute: example gradients a client are {spent}.", markup=False)
+
+
+def _harmed(runs: dict[str, list[Run]], found: Sequence[Row], rule: str, first: int) -> list[Column]:
+    """The share of clients that are better off alone, where local training is among the runs."""
+    shares = worse_than_alone(runs, rule, first)
+    cells = [share_text(shares[row.label]) if row.label in shares else "–" for row in found]
+    return [Column("worse than alone", cells, 4)] if shares else []
 
 
 def print_figure(results: Sequence[tuple[Cell, Run]], name: str, console: Console, first: int = 0) -> None:

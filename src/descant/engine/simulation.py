@@ -14,6 +14,7 @@ from descant.data import FederatedData
 from descant.engine.clients import Clients
 from descant.engine.evaluation import evaluate
 from descant.engine.links import through
+from descant.engine.newcomers import Newcomers, check
 from descant.engine.plan import Plan
 from descant.engine.records import Account, Collapse, CollapseError, Evaluated, RoundRecord, Snapshot
 from descant.engine.round import Round
@@ -41,6 +42,7 @@ class Simulation:
         plan: Plan,
         trained_at_once: int,
         folder: Path | None = None,
+        newcomers: FederatedData | None = None,
     ) -> None:
         plan.check(method)
         self.execution, self.method, self.plan, self.task = execution, method, plan, execution.task
@@ -57,6 +59,10 @@ class Simulation:
         self.server = Server(start, execution, method, plan, data.train.sizes, folder and folder.parent)
         told = self.server.broadcast(start)
         self.clients = Clients(start, execution, data, method, plan, told, folder)
+        self.newcomers: Newcomers | None = None
+        if newcomers is not None:
+            check(method, self.server, start)
+            self.newcomers = Newcomers(start, execution, newcomers, method, plan, told)
         self.ledger = self.clients.ledger
         self.rounds = Round(self.clients, self.server, plan, trained_at_once)
         self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
@@ -84,7 +90,8 @@ class Simulation:
         """
         while True:
             if self.plan.evaluation.due(self.round, self.plan.rounds):
-                yield from evaluate(self.context(self.round), self.clients, self.server, self.evaluated_at_once)
+                ctx = self.context(self.round)
+                yield from evaluate(ctx, self.clients, self.server, self.evaluated_at_once, self.newcomers)
             if self.round >= self.plan.rounds:
                 return
             self.round += 1
@@ -98,7 +105,6 @@ class Simulation:
         """What the last round left: enough to go on from, together with what the stores have settled."""
         rows = {name: store.changed() for name, store in self.stores.items()}
         server = self.server.tree() | under("attackers", self.rounds.attackers)
-        server["run.secret"] = torch.tensor(self.secret)
         return Snapshot(self.round, server, rows, self.ledger.of(rows["clients"][0]))
 
     def settle(self, snapshot: Snapshot) -> None:
@@ -111,9 +117,7 @@ class Simulation:
         """Go back to a snapshot; doing so again changes nothing."""
         device = self.x0.device
         self.round = snapshot.round
-        self.secret = int(snapshot.server["run.secret"])
-        self.clients.restart(self.context(0))
-        self.server.restore(without(snapshot.server, "attackers", "run"))
+        self.server.restore(without(snapshot.server, "attackers"))
         self.rounds.attackers = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
         for name, (who, rows) in snapshot.rows.items():
             if len(who):

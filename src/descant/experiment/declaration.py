@@ -156,6 +156,20 @@ class Settings:
         None,
         accepts="int | float | Sequence[int] | None",
     )
+    newcomers: int | float | tuple[int | str, ...] | None = setting(
+        "clients that never take part in training, and are evaluated as ones who come later: how many or a share "
+        "of all, drawn by the seed, or a list of their numbers or names. Their figures stand apart.",
+        "result",
+        HowMany(0, listed=True, named=True, optional=True, nothing="nobody"),
+        None,
+        accepts="int | float | Sequence[int | str] | None",
+    )
+    newcomer_rounds: int = setting(
+        "how many rounds of work on its own training data a newcomer does before it is evaluated.",
+        "result",
+        Whole(0),
+        1,
+    )
     lost: float = setting(
         "the share of messages that are lost on their way up, after the work was done.", "result", Share(), 0.0
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
+from secrets import randbits
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -58,8 +59,9 @@ class Journal:
         self.folder, self.settings, self._overwrite = folder, settings, overwrite
         self._mark = ""  # the checksum of start.json, which every commit repeats
         self._model: dict[str, Tensor] = {}
-        self.started: dict[str, Any] | None = None  # what start.json said, for a run that goes on
-        self._begun = False  # whether a new run has taken the place of what lay here
+        self.started: dict[str, Any] | None = None  # the content of start.json, if an interrupted run is resumed
+        self._secret = 0  # what parties draw in private follows from it, where the run does not say from what
+        self._begun = False  # whether a new run was begun here, and whatever lay here before was removed
         self._every: int | None = None
         self._records: list[Record] = []
         self._committed, self._took = monotonic(), 0.0
@@ -128,6 +130,12 @@ class Journal:
         return config
 
     @property
+    def secret(self) -> int:
+        """What private draws follow from in a run that does not say from what; a resumed run has the same."""
+        secret: int = self._secret if self.started is None else self.started["secret"]
+        return secret
+
+    @property
     def clients(self) -> Path:
         """The folder of a run on disk's clients."""
         return self.folder / CLIENTS
@@ -166,7 +174,9 @@ class Journal:
         self._begun = True
         make_folder(self._work)
         model = write_tensors(self.folder / MODEL, self._model, {})
+        self._secret = randbits(62)
         start = {"format": FORMAT, "config": config, "fingerprints": fingerprints, "model": model}
+        start["secret"] = self._secret
         self._mark = write_json(self.folder / START, start)
         return config
 
@@ -263,7 +273,7 @@ def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:
         raise damaged(path, "does not say what a run follows from")
 
 
-_START = {"fingerprints": dict, "model": str}
+_START = {"fingerprints": dict, "model": str, "secret": int}
 _CONFIG = {"versions": dict, "execution": dict, "evaluate": dict, "method": dict, "rounds": int, "label": str}
 
 

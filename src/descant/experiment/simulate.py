@@ -19,6 +19,7 @@ from descant.catalog import Spec, describe
 from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.engine import Evaluation, Plan, Record, Simulation, cohort_size
+from descant.engine.newcomers import Parties, apart
 from descant.errors import SettingError
 from descant.execution import Execution, Loop
 from descant.execution.tuning import prepare, threads_inside
@@ -55,6 +56,8 @@ def simulate(
     downlink: Codec | Spec = "native",
     attacks: Attack | Spec | Sequence[Attack | Spec] = (),
     malicious: int | float | Sequence[int] | None = None,
+    newcomers: int | float | Sequence[int | str] | None = None,
+    newcomer_rounds: int = 1,
     lost: float = 0.0,
     secret: int | None = None,
     mode: Literal["auto", "compile", "vmap", "loop"] = "auto",
@@ -90,6 +93,9 @@ def simulate(
         attacks: what malicious clients do: one attack or several, by object, name or spec.
         malicious: which clients attack: how many or a share of all, drawn by the seed, or a list of their numbers.
             They are the same for every method. With `attacks` it has to be given; 0 is nobody.
+        newcomers: clients that never take part in training, and are evaluated as ones who come later: how many or a
+            share of all, drawn by the seed, or a list of their numbers or names. Their figures stand apart.
+        newcomer_rounds: how many rounds of work on its own training data a newcomer does before it is evaluated.
         lost: the share of messages that are lost on their way up, after the work was done.
         secret: what the parties draw in private (noise, masks) follows from it; by default it is drawn from the
             system, and follows from nothing that others know.
@@ -124,20 +130,26 @@ def simulate(
     except (RuntimeError, AssertionError) as error:  # the latter from a build of torch without CUDA
         why = str(error).splitlines()[0]
         raise SettingError(f"device = '{call.device}': there is no such device here ({why})") from error
-    plan = plan_of(call, data)
+    parties = apart(data, call.newcomers, call.seed)
+    plan = plan_of(call, parties)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
     with using_threads(call.threads), journal or nullcontext():
-        return _carry_out(task, data, learns, call, plan, journal)
+        return _carry_out(task, data, parties, learns, call, plan, journal)
 
 
-def plan_of(settings: Settings, data: FederatedData) -> Plan:
+def plan_of(settings: Settings, parties: Parties) -> Plan:
     """What the engine needs to know of the settings."""
+    clients, malicious = len(parties.data), settings.malicious or 0
+    if isinstance(malicious, tuple):  # those who take part are numbered anew where others come later
+        if late := set(malicious) & set(parties.order[clients:]):
+            raise SettingError(f"malicious: the clients {sorted(late)} come later, and send nothing to forge")
+        malicious = tuple(parties.order.index(k) if k in parties.order else k for k in malicious)
     if settings.attacks and settings.malicious is None:
         raise SettingError("attacks: nobody carries them out; say who attacks, as in malicious=0.2 (0 is nobody)")
     return Plan(
         rounds=settings.rounds,
-        cohort=cohort_size(settings.cohort, len(data)),
+        cohort=cohort_size(settings.cohort, clients),
         seed=settings.seed,
         sampling=settings.sampling,
         trainers=settings.trainers,
@@ -151,7 +163,8 @@ def plan_of(settings: Settings, data: FederatedData) -> Plan:
         codec=settings.codec,
         downlink=settings.downlink,
         attacks=settings.attacks,
-        malicious=malicious_clients(settings.malicious or 0, len(data), settings.seed),
+        malicious=malicious_clients(malicious, clients, settings.seed),
+        newcomer_rounds=settings.newcomer_rounds,
         lost=settings.lost,
         secret=settings.secret,
     )
@@ -172,13 +185,20 @@ def _refuse_others(task: Any, data: Any) -> None:
 
 
 def _carry_out(
-    task: Task, data: FederatedData, method: Method, call: Call, plan: Plan, journal: Journal | None
+    task: Task,
+    given: FederatedData,
+    parties: Parties,
+    method: Method,
+    call: Call,
+    plan: Plan,
+    journal: Journal | None,
 ) -> Run:
-    """Run what was planned, from the beginning or from where the journal left it."""
+    """Run what was planned for the `given` data, from the beginning or from where the journal left it."""
     acting = {name: getattr(plan, name) for name in ("aggregator", "codec", "downlink", "attacks")}
-    prints = fingerprints(task, data, method, **acting) if journal is not None else {}
+    prints = fingerprints(task, given, method, **acting) if journal is not None else {}
     task = task if journal is None else journal.start(task)
-    data = data.to(dtype=task.dtype, device=call.device)
+    data = parties.data.to(dtype=task.dtype, device=call.device)
+    newcomers = parties.newcomers and parties.newcomers.to(dtype=task.dtype, device=call.device)
     trainers = plan.cohort if plan.trainers == "cohort" else len(data)
     asked = min(plan.chunk, trainers) if plan.chunk else None
     execution, at_once, why = prepare(
@@ -193,13 +213,15 @@ def _carry_out(
         "channels_last": getattr(execution, "channels_last", False),
         "fallbacks": list(execution.notes),
     }
-    config = _config(task, data, method, call, plan, carried_out, prints)
+    config = _config(task, given, method, call, plan, carried_out, prints)
     if journal is not None:
         config = journal.begin(config, prints)
+        plan = plan if plan.secret is not None else replace(plan, secret=journal.secret)
     execution = _as_begun(execution, config["execution"], journal)
-    history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data, plan.malicious.tolist()))
+    federation = Federation.of(parties.everyone, plan.malicious.tolist(), taking_part=len(data))
+    history = History(task.metric.name, task.metric.higher_is_better, federation)
     folder = journal.clients if journal is not None and call.store == "disk" else None
-    simulation = Simulation(execution, data, method, plan, at_once, folder)
+    simulation = Simulation(execution, data, method, plan, at_once, folder, newcomers)
     if journal is not None:
         journal.restore(simulation, history)
     with using_threads(threads_inside(execution)):

@@ -96,6 +96,12 @@ def with_spread(mean: float, spread: float | None, digits: int = 3) -> str:
     return f"{text} ±{short(spread) if 'e' in text else f'{spread:,.{places}f}'}"
 
 
+def share_text(shares: Sequence[float]) -> str:
+    """The mean of some runs' shares in percent, with what they differ by."""
+    percent = 100 * np.array(shares)
+    return f"{with_spread(float(percent.mean()), float(percent.std(ddof=1)) if len(shares) > 1 else None, 1)} %"
+
+
 def unequal(table: Sequence[Row], figure: str = "examples_per_client", tolerance: float = 0.01) -> dict[str, float]:
     """A figure of each row, where it differs by more than `tolerance`; empty where the rows agree."""
     spent = {row.label: row.mean[figure] for row in table}

@@ -29,8 +29,10 @@ class FedAvg(OneModel):
     weighted: bool = True
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
-        message = {"delta": self.update(down, local)}
-        return (message | {"n": local.n.to(torch.int32)} if self.weighted else message), state
+        return self.message(self.update(down, local), local), state
+
+    def message(self, delta: Tensor, local: LocalView) -> Tree:
+        return {"delta": delta} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         mean = aggregate({"delta": messages["delta"]}, weights=messages.get("n"))

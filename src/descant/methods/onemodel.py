@@ -40,9 +40,13 @@ class OneModel(Descent):
     def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         return {"w": server["w"]}
 
+    def train(self, w: Tensor, local: LocalView) -> Tensor:
+        """The models w_k [K, d] after the work of a round, from w."""
+        return local.run(self.step, w, w, work=self.work, role="shared")
+
     def update(self, down: Tree, local: LocalView) -> Tensor:
         """w_k - w [K, d] after the work of a round."""
-        return local.run(self.step, down["w"], down["w"], work=self.work, role="shared") - down["w"]
+        return self.train(down["w"], local) - down["w"]
 
     def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Down:
         return self.down(x, self.slope(x, grad))
