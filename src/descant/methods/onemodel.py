@@ -40,13 +40,13 @@ class OneModel(Descent):
     def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         return {"w": server["w"]}
 
+    def train(self, w: Tensor, local: LocalView) -> Tensor:
+        """The models w_k [K, d] after the work of a round, from w."""
+        return local.run(self.step, w, w, work=self.work, role="shared")
+
     def update(self, down: Tree, local: LocalView) -> Tensor:
         """w_k - w [K, d] after the work of a round."""
         return self.train(down["w"], local) - down["w"]
-
-    def train(self, w: Tensor, local: LocalView) -> Tensor:
-        """The work of a round, from w [K, d]."""
-        return local.run(self.step, w, w, work=self.work, role="shared")
 
     def step(self, x: Tensor, grad: Gradient, w: Tensor) -> Down:
         return self.down(x, self.slope(x, grad))
