@@ -48,6 +48,7 @@ class Kind(StrEnum):
     DATASETS = "datasets"
     PARTITIONS = "partitions"
     MODELS = "models"
+    METRICS = "metrics"
 
 
 class Format(StrEnum):

@@ -90,8 +90,8 @@ def show(
 
 
 def _load(values: dict[str, Any]) -> FederatedData:
-    from descant.catalog import build
     from descant.errors import SettingError
+    from descant.experiment.dataspec import DataSpec, load_data
 
     if "data" not in values:
         raise SettingError("the setting 'data' is missing")
@@ -101,5 +101,4 @@ def _load(values: dict[str, Any]) -> FederatedData:
     spec = dict(spec)
     if spec.get("seed") == "run":
         spec["seed"] = values.get("seed", 0)
-    loaded: FederatedData = build("datasets", spec)
-    return loaded
+    return load_data(DataSpec("datasets").check("data", spec))

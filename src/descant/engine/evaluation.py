@@ -54,7 +54,6 @@ class Evaluation:
 def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> Iterator[Evaluated | Account]:
     """Loss and metric of every client's models on each part, as the run's `Evaluation` asks, and the accounts."""
     wanted, method = clients.plan.evaluation, clients.method
-    down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
     yield clients.ledger.account(ctx.round)
     evaluated: dict[str, Evaluated] = {}
     for model in wanted.models:
@@ -63,13 +62,7 @@ def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> It
         if model == "shared" and not method.personalizes and "personal" in wanted.models:
             continue  # it is what clients deploy
         found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
-        for who in torch.split(clients.here, at_once):
-            if model == "personal":
-                x, buffers = clients.personal(ctx, who, down)
-            else:
-                x, buffers = (row.expand(len(who), -1) for row in server.shared(ctx))
-                if clients.task.buffers == "local":  # every client predicts with its own running statistics
-                    buffers = clients.statistics(ctx, who, down)
+        for who, x, buffers in models_of(ctx, clients, server, model, clients.here, at_once):
             for part, blocks in found.items():
                 rows = Rows(clients.data.part(part), who, clients.data.places(who))
                 blocks.append(measure(clients.execution, x, buffers, rows))
@@ -79,6 +72,21 @@ def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> It
         yield evaluated[model]
     if "selected" in wanted.models and len(evaluated) == 2:
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
+
+
+def models_of(
+    ctx: Context, clients: Clients, server: Server, model: Model, who: Tensor, at_once: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The clients `who`, so many at once, with their models [K, d], personal or shared, and statistics [K, b]."""
+    down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
+    for some in torch.split(who, at_once):
+        if model == "personal":
+            yield some, *clients.personal(ctx, some, down)
+            continue
+        x, buffers = (row.expand(len(some), -1) for row in server.shared(ctx))
+        if clients.task.buffers == "local":  # every client predicts with its own running statistics
+            buffers = clients.statistics(ctx, some, down)
+        yield some, x, buffers
 
 
 def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:

@@ -31,6 +31,7 @@ from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.parts import Part
 from descant.methods import Method
 from descant.task import Task
+from descant.task.targets import check_targets
 from descant.threads import using_threads
 from descant.version import __version__
 
@@ -114,6 +115,7 @@ def simulate(
     for name in ("task", "data", "method"):
         del given[name]
     _refuse_others(task, data)
+    check_targets(task, data)
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = Part("methods").check("method", method)
     call = Call.of(given)
@@ -197,7 +199,8 @@ def _carry_out(
     if journal is not None:
         config = journal.begin(config, prints)
     execution = _as_begun(execution, config["execution"], journal)
-    history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data, plan.malicious.tolist()))
+    metric, federation = task.metric, Federation.of(data, plan.malicious.tolist())
+    history = History(metric.name, metric.higher_is_better, federation, may_be_undefined=metric.may_be_undefined)
     folder = journal.clients if journal is not None and call.store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder)
     if journal is not None:
@@ -242,6 +245,8 @@ def _config(
         "classes": data.classes,
         "settings": dict(data.settings),
     }
+    if data.notes:
+        about["notes"] = list(data.notes)
     if "data" in prints:
         about["fingerprint"] = prints["data"]
     how = {name: value for name, value in call.plain("how").items() if name not in carried_out}

@@ -1,0 +1,146 @@
+"""Metrics by name: figures of whole clients, from counts by class or from all scores.
+
+A client may hold no example of some class. Its figure is then the mean over the classes for which it is defined, as
+in scikit-learn, and NaN where it is for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from descant.errors import SettingError, TaskError, unknown
+from descant.task.metric import Metric
+from descant.task.objectives import LOSSES, Named, squared_error
+from descant.task.tallies import Counts, Outputs, PerExample
+
+
+def accuracy() -> Metric:
+    """The share of examples whose predicted class is the right one."""
+    return LOSSES["cross_entropy"].metric
+
+
+def f1() -> Metric:
+    """F1, macro: the mean over classes of 2 hits / (predicted + actual).
+
+    It is over the classes that a client holds or that were predicted for it, as in scikit-learn.
+    """
+    return Metric("f1", lambda counts: _mean(_f1(counts)), higher_is_better=True, over="counts")
+
+
+def binary_f1() -> Metric:
+    """F1 of class 1, the positive one, of two: 2 hits / (predicted + actual).
+
+    Clients that hold no positive example, and for which none was predicted, have no figure and are left out.
+    """
+    return Metric("binary-f1", lambda counts: _f1(_of_two(counts))[:, 1], higher_is_better=True, over="counts")
+
+
+def balanced_accuracy() -> Metric:
+    """The mean over the classes that a client holds of the share of it that was recognised."""
+    return Metric("balanced-accuracy", lambda counts: _mean(_recall(counts)), higher_is_better=True, over="counts")
+
+
+def auc() -> Metric:
+    """The area under the ROC curve: how often a positive example scores higher than another, ties counting half.
+
+    With more than two classes it is the mean over classes of one against the rest, by their probabilities. A class
+    counts where a client holds examples of it and of others; clients of a single class have no figure and are left
+    out. The scores of all examples are kept until a part is evaluated.
+    """
+    return Metric("auc", _auc, higher_is_better=True, over="outputs")
+
+
+METRICS: dict[str, Callable[[], Metric]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "binary-f1": binary_f1,
+    "balanced-accuracy": balanced_accuracy,
+    "auc": auc,
+}
+
+
+def resolve(loss: str | PerExample, metric: str | Metric | None) -> Named:
+    """The loss and the metric that a task was asked for; a named loss brings its own metric."""
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise unknown("loss", loss, LOSSES)
+    if isinstance(metric, str) and metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
+    own = LOSSES[loss] if isinstance(loss, str) else None
+    if metric is None:
+        if own is None:
+            what = "a loss of your own needs a Metric(name, of, higher_is_better), or the name of one"
+            raise SettingError(f"Task.metric is missing: {what}")
+        return own
+    of = own.loss if own is not None else loss
+    assert not isinstance(of, str)
+    if isinstance(metric, Metric):
+        return Named(of, metric)
+    if of is squared_error:
+        raise SettingError(f"Task.metric = {metric!r}: it is of classes, and the loss 'squared_error' of numbers")
+    return own if own is not None and own.metric.name == metric else Named(of, METRICS[metric]())
+
+
+def _f1(counts: Counts) -> Tensor:  # [K, C], NaN for a class that is neither there nor predicted
+    return 2 * counts.hits / (counts.predicted + counts.actual)
+
+
+def _recall(counts: Counts) -> Tensor:  # [K, C], NaN for a class that is not there
+    return counts.hits / counts.actual
+
+
+def _mean(by_class: Tensor) -> Tensor:
+    """The mean [K] over the classes for which a figure [K, C] is defined."""
+    return by_class.nanmean(1)
+
+
+def _of_two(counts: Counts) -> Counts:
+    if counts.hits.shape[1] != 2:
+        raise TaskError(
+            f"the metric 'binary-f1' is of two classes, and the outputs are of {counts.hits.shape[1]}: use 'f1'"
+        )
+    return counts
+
+
+def _auc(given: Outputs) -> Tensor:
+    scores, classes = given.outputs.double(), given.outputs.shape[1]
+    if classes <= 2:  # the area of one class is that of the other
+        score = scores[:, 0] if classes == 1 else scores[:, 1] - scores[:, 0]
+        return _area(score, given.labels == 1, given)
+    odds = _log_odds(scores)
+    return _mean(torch.stack([_area(odds[:, c], given.labels == c, given) for c in range(classes)], 1))
+
+
+def _log_odds(scores: Tensor) -> Tensor:
+    """log p_c / (1 - p_c) of the classes' probabilities: in the same order, and apart where these round to 1."""
+    logarithms = scores.log_softmax(1)
+    likeliest = scores.argmax(1, keepdim=True)
+    others = logarithms.scatter(1, likeliest, -torch.inf).logsumexp(1, keepdim=True)  # log(1 - p) of the likeliest
+    odds = logarithms - (-logarithms.exp()).log1p()
+    return odds.scatter(1, likeliest, logarithms.gather(1, likeliest) - others)
+
+
+def _area(score: Tensor, positive: Tensor, given: Outputs) -> Tensor:
+    """The area [K] under every client's ROC curve, from the ranks of its positive examples (Mann and Whitney).
+
+    With P positive and Q other examples it is (sum of the positive ranks - P (P + 1) / 2) / (P Q); equal scores
+    share the mean of their ranks. A score that is NaN ranks on the wrong side.
+    """
+    wrong = torch.where(positive, -torch.inf, torch.inf)
+    score = torch.where(score.isnan(), wrong, score)
+    order = score.argsort(stable=True)
+    order = order[given.owner[order].argsort(stable=True)]  # by client, and then by score
+    score, positive, owner = score[order], positive[order], given.owner[order]
+    sizes = torch.bincount(owner, minlength=given.clients)
+    place = torch.arange(len(owner), device=owner.device) - (sizes.cumsum(0) - sizes)[owner]  # in its client
+    new = torch.ones_like(positive)
+    new[1:] = (score[1:] != score[:-1]) | (owner[1:] != owner[:-1])
+    tie = new.cumsum(0) - 1  # [M] which group of equals an example is in
+    rank = place[new].double()[tie] + (torch.bincount(tie)[tie] + 1) / 2
+    held = torch.zeros(3, given.clients, dtype=torch.float64, device=owner.device)
+    for total, values in zip(held, (positive, ~positive, torch.where(positive, rank, 0)), strict=True):
+        total.index_add_(0, owner, values.double())
+    P, Q, ranks = held.unbind()
+    return (ranks - P * (P + 1) / 2) / (P * Q)
