@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from descant.data.errors import DataError
 from descant.data.folder import client_files, read_client
 from descant.data.named import Named, clients_by_name
 from descant.data.part import Part
-from descant.data.tiny import Tiny, without_tiny
+from descant.data.tiny import without_tiny
 from descant.errors import SettingError, unknown
 from descant.fingerprint import fingerprint
 
@@ -113,7 +113,7 @@ class FederatedData:
         cells = owners * self.classes + targets.flatten()
         return cells.bincount(minlength=len(self) * self.classes).reshape(len(self), self.classes)
 
-    def without_tiny(self, least: int, tiny: Tiny = "drop") -> FederatedData:
+    def without_tiny(self, least: int, tiny: Literal["refuse", "drop", "pool"] = "drop") -> FederatedData:
         """The data without clients of fewer than `least` examples, those of all parts together.
 
         They are left out ("drop"), joined into one client called 'pooled' that comes last ("pool"), or an error
@@ -166,7 +166,7 @@ class FederatedData:
         seed: int = 0,
         classes: int | None = None,
         least: int = 1,
-        tiny: Tiny = "refuse",
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
         name: str = "arrays",
     ) -> Self:
         """Clients from arrays in memory, by name or numbered.
@@ -199,7 +199,7 @@ class FederatedData:
         seed: int = 0,
         classes: int | None = None,
         least: int = 1,
-        tiny: Tiny = "refuse",
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
         name: str = "frame",
     ) -> Self:
         """Clients from a data frame of pandas or polars, one example a row.
@@ -232,7 +232,7 @@ class FederatedData:
         seed: int = 0,
         classes: int | None = None,
         least: int = 1,
-        tiny: Tiny = "refuse",
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
         size: int | None = None,
         grey: bool = False,
     ) -> Self:
@@ -285,7 +285,7 @@ class FederatedData:
         seed: int = 0,
         classes: int | None = None,
         least: int = 1,
-        tiny: Tiny = "refuse",
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
     ) -> Self:
         """Clients from a map-style torch data set of (input, target) pairs, read into memory once.
 

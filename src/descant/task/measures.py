@@ -39,7 +39,7 @@ def binary_f1() -> Metric:
 
 
 def balanced_accuracy() -> Metric:
-    """The mean over the classes that a client holds of the share of it that was recognised."""
+    """The share of a class's examples that was recognised: the mean over the classes that a client holds."""
     return Metric("balanced-accuracy", lambda counts: _mean(_recall(counts)), higher_is_better=True, over="counts")
 
 
