@@ -151,6 +151,16 @@ def test_a_model_that_has_diverged_has_no_right_answer(name: str) -> None:
     assert measured(identity(2, metric=name), part, 10_000, 2).tolist() == [0]
 
 
+def test_an_answer_that_is_not_a_number_is_a_prediction_of_no_class() -> None:
+    scores = torch.tensor([[[1.0, 0.0], [torch.nan, 0.0], [0.0, 1.0]]]).double()
+    labels, mask = torch.tensor([[0, 1, 1]]), torch.ones(1, 3, dtype=torch.bool)
+    # class 0: one there, one predicted, right; class 1: two there, one predicted, right
+    for name, expected in (("f1", (1 + 2 / 3) / 2), ("binary-f1", 2 / 3), ("balanced-accuracy", (1 + 1 / 2) / 2)):
+        tally = METRICS[name]().tally(1, scores.device)
+        tally.add(scores, labels, mask)
+        assert float(tally.result(torch.tensor([3]))) == pytest.approx(expected, rel=1e-12)
+
+
 def test_an_answer_that_is_not_a_number_is_in_no_column() -> None:
     tally = Confusion(1)
     scores = torch.tensor([[[1.0, 0.0], [torch.nan, 0.0], [0.0, 1.0]]])
@@ -165,6 +175,17 @@ def test_scores_beyond_what_a_probability_can_tell_apart() -> None:
     given = Outputs(scores, labels, torch.zeros(4, dtype=torch.int64), 1)
     # class 0 ranks 4 > 3 > 2 > 1 (its examples are 0 and 2), class 1 the other way round; both have 3 of 4 pairs
     assert METRICS["auc"]().of(given).tolist() == [0.75]
+
+
+def test_an_infinite_score_is_higher_than_all_others_and_equal_to_no_padding() -> None:
+    scores = torch.tensor([torch.inf, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0]).double()[:, None]
+    labels, owner = torch.tensor([1, 0, 0, 0, 1, 0, 1]), torch.tensor([0, 0, 0, 1, 1, 1, 1])
+    assert METRICS["auc"]().of(Outputs(scores, labels, owner, 3))[:2].tolist() == [1.0, 0.75]
+    shuffled = torch.tensor([4, 0, 3, 6, 1, 5, 2])  # rows of clients need not lie together
+    assert METRICS["auc"]().of(Outputs(scores[shuffled], labels[shuffled], owner[shuffled], 2)).tolist() == [
+        1.0,
+        0.75,
+    ]
 
 
 def test_metrics_of_ones_own_from_counts_and_from_outputs() -> None:

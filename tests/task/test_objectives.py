@@ -219,6 +219,8 @@ def test_a_typo_in_the_name_of_a_loss_suggests_the_nearest() -> None:
 def test_a_named_loss_can_have_another_metric() -> None:
     mine = Metric("loss_again", cross_entropy, higher_is_better=False)
     assert Task(nn.Linear(2, 2), metric=mine).metric is mine
+    for loss, (_, own) in LOSSES.items():
+        assert Task(nn.Linear(2, 2), loss, own.name).metric is own
 
 
 @pytest.mark.parametrize(

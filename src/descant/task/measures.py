@@ -6,7 +6,7 @@ in scikit-learn, and NaN where it is for none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -64,23 +64,23 @@ METRICS: dict[str, Callable[[], Metric]] = {
 
 def resolve(loss: str | PerExample, metric: str | Metric | None) -> Named:
     """The loss and the metric that a task was asked for; a named loss brings its own metric."""
-    if isinstance(loss, str) and loss not in LOSSES:
-        raise unknown("loss", loss, LOSSES)
-    if isinstance(metric, str) and metric not in METRICS:
-        raise unknown("metric", metric, METRICS)
-    own = LOSSES[loss] if isinstance(loss, str) else None
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise unknown("loss", loss, LOSSES)
+        own = LOSSES[loss]
+        if metric is None or metric == own.metric.name:
+            return own
+        loss = own.loss
     if metric is None:
-        if own is None:
-            what = "a loss of your own needs a Metric(name, of, higher_is_better), or the name of one"
-            raise SettingError(f"Task.metric is missing: {what}")
-        return own
-    of = own.loss if own is not None else loss
-    assert not isinstance(of, str)
+        what = "a loss of your own needs a Metric(name, of, higher_is_better), or the name of one"
+        raise SettingError(f"Task.metric is missing: {what}")
     if isinstance(metric, Metric):
-        return Named(of, metric)
-    if of is squared_error:
+        return Named(loss, metric)
+    if metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
+    if loss is squared_error:
         raise SettingError(f"Task.metric = {metric!r}: it is of classes, and the loss 'squared_error' of numbers")
-    return own if own is not None and own.metric.name == metric else Named(of, METRICS[metric]())
+    return Named(loss, METRICS[metric]())
 
 
 def _f1(counts: Counts) -> Tensor:  # [K, C], NaN for a class that is neither there nor predicted
@@ -106,11 +106,33 @@ def _of_two(counts: Counts) -> Counts:
 
 def _auc(given: Outputs) -> Tensor:
     scores, classes = given.outputs.double(), given.outputs.shape[1]
-    if classes <= 2:  # the area of one class is that of the other
-        score = scores[:, 0] if classes == 1 else scores[:, 1] - scores[:, 0]
-        return _area(score, given.labels == 1, given)
-    odds = _log_odds(scores)
-    return _mean(torch.stack([_area(odds[:, c], given.labels == c, given) for c in range(classes)], 1))
+    if classes == 1:
+        found = {1: scores[:, 0]}
+    elif classes == 2:  # the area of one class is that of the other
+        found = {1: scores[:, 1] - scores[:, 0]}
+    else:
+        found = dict(enumerate(_log_odds(scores).T.contiguous()))
+    areas = scores.new_full((given.clients, len(found)), torch.nan)
+    for clients, rows, real in _rows_by_client(given):
+        labels = given.labels[rows]
+        for place, (label, score) in enumerate(found.items()):
+            areas[clients, place] = _area(score[rows], labels == label, real)
+    return _mean(areas)
+
+
+def _rows_by_client(given: Outputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Some clients [k] at a time: the rows of each [k, w], and which of them are real and no padding.
+
+    Clients of about the same size come together, so that nobody is padded to more than twice its size.
+    """
+    order = given.owner.argsort(stable=True)
+    sizes = torch.bincount(given.owner, minlength=given.clients)
+    first, doublings = sizes.cumsum(0) - sizes, sizes.double().log2().ceil()
+    for each in sorted(set(doublings[sizes > 0].tolist())):
+        clients = (doublings == each).nonzero()[:, 0]
+        place = torch.arange(int(sizes[clients].max()), device=order.device)
+        real = place < sizes[clients, None]
+        yield clients, order[torch.where(real, first[clients, None] + place, 0)], real
 
 
 def _log_odds(scores: Tensor) -> Tensor:
@@ -122,25 +144,20 @@ def _log_odds(scores: Tensor) -> Tensor:
     return odds.scatter(1, likeliest, logarithms.gather(1, likeliest) - others)
 
 
-def _area(score: Tensor, positive: Tensor, given: Outputs) -> Tensor:
-    """The area [K] under every client's ROC curve, from the ranks of its positive examples (Mann and Whitney).
+def _area(score: Tensor, positive: Tensor, real: Tensor) -> Tensor:
+    """The area [k] under every client's ROC curve, from the ranks of its positive examples (Mann and Whitney).
 
     With P positive and Q other examples it is (sum of the positive ranks - P (P + 1) / 2) / (P Q); equal scores
     share the mean of their ranks. A score that is NaN ranks on the wrong side.
     """
-    wrong = torch.where(positive, -torch.inf, torch.inf)
-    score = torch.where(score.isnan(), wrong, score)
-    order = score.argsort(stable=True)
-    order = order[given.owner[order].argsort(stable=True)]  # by client, and then by score
-    score, positive, owner = score[order], positive[order], given.owner[order]
-    sizes = torch.bincount(owner, minlength=given.clients)
-    place = torch.arange(len(owner), device=owner.device) - (sizes.cumsum(0) - sizes)[owner]  # in its client
-    new = torch.ones_like(positive)
-    new[1:] = (score[1:] != score[:-1]) | (owner[1:] != owner[:-1])
-    tie = new.cumsum(0) - 1  # [M] which group of equals an example is in
-    rank = place[new].double()[tie] + (torch.bincount(tie)[tie] + 1) / 2
-    held = torch.zeros(3, given.clients, dtype=torch.float64, device=owner.device)
-    for total, values in zip(held, (positive, ~positive, torch.where(positive, rank, 0)), strict=True):
-        total.index_add_(0, owner, values.double())
-    P, Q, ranks = held.unbind()
+    score = torch.where(score.isnan(), torch.where(positive, -torch.inf, torch.inf), score)
+    score, order = torch.where(real, score, torch.inf).sort(dim=1, stable=True)  # padding stays behind what is real
+    positive = positive.gather(1, order) & real
+    new = torch.ones_like(real)  # whether an example begins a group of equals; padding is none of them
+    new[:, 1:] = (score[:, 1:] != score[:, :-1]) | (real[:, 1:] != real[:, :-1])
+    place = torch.arange(score.shape[1], device=score.device).expand_as(score)
+    group = new.flatten().cumsum(0) - 1
+    rank = place[new].double()[group] + (torch.bincount(group)[group] + 1) / 2
+    P, Q = (held.sum(1).double() for held in (positive, real & ~positive))
+    ranks = torch.where(positive, rank.view_as(score), 0).sum(1)
     return (ranks - P * (P + 1) / 2) / (P * Q)

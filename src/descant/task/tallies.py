@@ -117,20 +117,21 @@ class Confusion(Tally):
     """
 
     def __init__(self, clients: int) -> None:
-        self.clients, self.counts = clients, torch.zeros(clients, 0, dtype=torch.int64)
-        self.classes = 0
+        self.clients, self.classes = clients, 0
+        self.counts: Tensor | None = None
 
     def add(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> None:
         scores, labels, real = by_label(outputs, targets, mask, "confusion")
         predicted, answered = prediction(scores)
-        if not self.classes:
+        if self.counts is None:
             self.classes = max(2, scores.shape[-1])
             self.counts = labels.new_zeros(self.clients, self.classes**2)
         cells = labels * self.classes + predicted
         self.counts[: len(mask)].scatter_add_(1, cells, (answered & real).long())
 
     def result(self, sizes: Tensor) -> Tensor:
-        return self.counts.view(self.clients, self.classes, self.classes)
+        counts = sizes.new_zeros(self.clients, 0) if self.counts is None else self.counts  # nobody has an example
+        return counts.view(self.clients, self.classes, self.classes)
 
 
 def _by_client(figures: Tensor, sizes: Tensor, name: str) -> Tensor:
