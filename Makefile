@@ -32,6 +32,8 @@ test-all: $(STAMP)  ## all tests, the slow ones too
 
 # The work is small and the tests run side by side: one thread each.
 test test-all: export OMP_NUM_THREADS = 1
+# Hypothesis tries the same examples in `make test`, and new ones here.
+test-all: export DESCANT_EXAMPLES = new
 
 bench: $(STAMP)  ## how fast it trains, beside a plain PyTorch loop and Apple's pfl (about a quarter of an hour)
 	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)") $(BIN)/python benchmarks/speed.py $(BENCH_ARGS)

@@ -176,9 +176,11 @@ def contract() -> str:
 
 
 def python() -> str:
-    """The functions and classes of the package itself."""
-    named = ((name, getattr(descant, name)) for name in descant.__all__)
-    return "\n\n".join(thing(name, value) for name, value in named if callable(value))
+    """The functions and classes of the package itself, and those that look on at runs."""
+    named = {name: getattr(descant, name) for name in descant.__all__}
+    named["report"] = type(descant.report).__call__  # a module that is called, too
+    named |= {f"callbacks.{name}": getattr(descant.callbacks, name) for name in descant.callbacks.__all__}
+    return "\n\n".join(thing(name, value) for name, value in named.items() if callable(value))
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -8,29 +8,37 @@ from typing import TYPE_CHECKING, Any
 from descant.version import __version__
 
 if TYPE_CHECKING:
-    from descant import aggregators, attacks, codecs, coupling, data, datasets, methods, models
+    from descant import aggregators, attacks, callbacks, codecs, coupling, data, datasets, methods, models
+    from descant.comparison import Comparison, compare
     from descant.data import FederatedData
     from descant.engine import Evaluation
     from descant.experiment import Run
     from descant.experiment.resume import resume
     from descant.experiment.simulate import simulate
+    from descant.report.making import report
     from descant.task import Metric, Task
 
     load = Run.load
 
 # Where a name lies. It is imported when it is first used, so that `descant --help` need not wait for torch.
-_PACKAGES = ("aggregators", "attacks", "codecs", "coupling", "data", "datasets", "methods", "models")
+_PACKAGES = (
+    *("aggregators", "attacks", "callbacks", "codecs", "coupling", "data", "datasets", "methods", "models"),
+    "report",  # which is called as a function, too
+)
 _PLACES = {
+    "Comparison": "comparison",
     "Evaluation": "engine",
     "FederatedData": "data",
     "Metric": "task",
     "Run": "experiment",
     "Task": "task",
+    "compare": "comparison",
     "resume": "experiment.resume",
     "simulate": "experiment.simulate",
 }
 
 __all__ = [
+    "Comparison",
     "Evaluation",
     "FederatedData",
     "Metric",
@@ -39,13 +47,16 @@ __all__ = [
     "__version__",
     "aggregators",
     "attacks",
+    "callbacks",
     "codecs",
+    "compare",
     "coupling",
     "data",
     "datasets",
     "load",
     "methods",
     "models",
+    "report",
     "resume",
     "simulate",
 ]

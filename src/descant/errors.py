@@ -11,7 +11,15 @@ class SettingError(ValueError):
 
 
 class ResumeError(SettingError):
-    """A run that cannot be gone on with, or not with what was handed in."""
+    """An interrupted run that cannot be resumed: at all, or not with the task and data that were given."""
+
+
+class MeanwhileError(ResumeError):
+    """A folder in which another process has run, or begun, something since it was looked at."""
+
+
+class BusyError(SettingError):
+    """A folder that another process is at work in."""
 
 
 class DamagedError(ValueError):

@@ -31,16 +31,22 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
         sync(path.parent)  # the rename itself must survive a power cut
 
 
-def write_bytes(path: Path, pieces: Iterable[memoryview | bytes]) -> None:
-    """Write a whole file, piece after piece, under a temporary name until it is durable."""
+def write_bytes(
+    path: Path, pieces: Iterable[memoryview | bytes], *, head: Callable[[], bytes] = bytes, head_size: int = 0
+) -> None:
+    """Write a whole file, piece after piece, under a temporary name until it is durable.
+
+    The first `head_size` bytes are those of `head`, which is asked for them last.
+    """
 
     def fill(temporary: Path) -> None:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            at = 0
+            at = head_size
             for piece in pieces:
                 write_at(descriptor, at, memoryview(piece), path)
                 at += len(piece)
+            write_at(descriptor, 0, memoryview(head()), path)
         finally:
             os.close(descriptor)
 

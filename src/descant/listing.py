@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 from descant.catalog import CATALOG, NESTED, default_of, describe, parameters_of
+
+_END = re.compile(r"(?<=[.?!])(?<!\beq\.)(?<!\bal\.)\s+")  # of a sentence
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
@@ -23,11 +26,24 @@ def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:
             else getattr(p.annotation, "__name__", str(p.annotation)),
             "default": None if p.default is p.empty else _shown(default_of(make, p)),
             "required": p.default is p.empty,
+            "help": _help(make, p.name),
         }
         for p in parameters_of(make)[skip:]
     ]
     summary = (inspect.getdoc(make) or "").split("\n")[0]
     return {"name": name, "summary": summary, "paper": getattr(make, "paper", None), "fields": shown}
+
+
+def _help(make: Callable[..., Any], field: str) -> str | None:
+    """What a docstring says of a field, or that of the nearest base which does: the sentence that begins with its
+    name in `backticks`, or else the first that holds it."""
+    named = re.compile(rf"`{re.escape(field)}\b[^`]*`")
+    for told in getattr(make, "__mro__", (make,)):
+        sentences = [" ".join(s.split()) for s in _END.split(inspect.cleandoc(told.__doc__ or ""))]
+        found = [s for s in sentences if named.match(s)] + [s for s in sentences if named.search(s)]
+        if found:
+            return found[0]
+    return None
 
 
 def _shown(default: Any) -> Any:

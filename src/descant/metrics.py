@@ -43,3 +43,17 @@ def across_clients(
             "worst_10": worst_first[..., :tenth].mean(-1),
             "best_10": worst_first[..., -tenth:].mean(-1),
         }
+
+
+def share_worse(ours: Floats, theirs: Floats, higher_is_better: bool) -> float:
+    """The share of clients whose figure [N] is worse than the other one; equal is not worse.
+
+    A figure that is not a number is worse than one that is. Clients that have neither are left out: they hold no
+    examples of the part that is looked at.
+    """
+    held = ~(np.isnan(ours) & np.isnan(theirs))
+    if not held.any():
+        return float("nan")
+    ours, theirs = ours[held], theirs[held]
+    lower = ours < theirs if higher_is_better else ours > theirs
+    return float((lower | (np.isnan(ours) & ~np.isnan(theirs))).mean())

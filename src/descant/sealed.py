@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from io import BufferedReader
 from math import prod
@@ -98,16 +99,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     header = _HEAD + b"0" * 2 * _SIZE + b'",' + rest.encode()
     header += b"," + json.dumps(entries)[1:].encode() if entries else b"}"
     header += b" " * (-len(header) % 8)
-    pieces: list[bytes | memoryview] = [
-        len(header).to_bytes(8, "little") + header,
-        *(_raw(ready[name]) for name in ordered),
-    ]
-    checksum = _hash(*pieces)
-    at = 8 + len(_HEAD)
-    first = bytes(pieces[0])
-    pieces[0] = first[:at] + checksum.encode() + first[at + 2 * _SIZE :]
-    write_bytes(path, pieces)
-    return checksum
+    first, at = len(header).to_bytes(8, "little") + header, 8 + len(_HEAD)
+    pieces = [_raw(ready[name]) for name in ordered]
+    with ThreadPoolExecutor(max_workers=1) as beside:  # the checksum is found while the rest is written
+        checksum = beside.submit(_hash, first, *pieces)
+
+        def head() -> bytes:
+            return first[:at] + checksum.result().encode() + first[at + 2 * _SIZE :]
+
+        write_bytes(path, pieces, head=head, head_size=len(first))
+    return checksum.result()
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:

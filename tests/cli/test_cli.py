@@ -32,6 +32,8 @@ def test_list_methods_as_json_says_name_summary_paper_and_fields() -> None:
     for entry in found:
         assert set(entry) == {"name", "summary", "paper", "fields"}
         assert entry["summary"] and entry["paper"]
+        for field in entry["fields"]:
+            assert set(field) == {"name", "type", "default", "required", "help"}
     [entry] = [entry for entry in found if entry["name"] == "lp-proj"]
     lp_proj = {field["name"]: field["default"] for field in entry["fields"]}
     assert lp_proj["dim"] == 21 and lp_proj["p"] == 1.0

@@ -19,7 +19,8 @@ from descant.cli import progress
 from descant.cli.app import app
 from descant.engine import Collapse
 from descant.experiment import Run
-from descant.experiment.grid import Cell, Grid, comparison
+from descant.experiment.cells import Cell
+from descant.experiment.grid import Grid, comparison
 
 COMMANDS = [(), *((name,) for name in get_command(app).commands), ("data", "fetch"), ("data", "show")]  # type: ignore[attr-defined]
 
@@ -70,7 +71,8 @@ def test_a_long_grid_shows_the_cell_at_work_and_lines_for_those_done(monkeypatch
     grid = comparison({"data": "digits", "rounds": 2, "methods": {"Ditto": "ditto"}, "seeds": 40})
     with progress.Progress() as shown:
         for at, _ in enumerate(shown.run(_Pretended(grid.cells))):
-            assert len(shown._bar.tasks) <= 2, "bars pile up, and the last ones have no room"
-            assert shown._bar.tasks[0].completed == at + 1
+            bars = shown.screen._bars.tasks  # type: ignore[attr-defined]
+            assert len(bars) <= 2, "bars pile up, and the last ones have no room"
+            assert bars[0].completed == at + 1
     text = screen.file.getvalue()  # type: ignore[attr-defined]
     assert all(f"seed {seed} ({seed + 1} of 40)" in text for seed in range(40))

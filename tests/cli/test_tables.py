@@ -11,7 +11,8 @@ from rich.console import Console
 from descant.cli.tables import comparison_table, print_figure, print_run
 from descant.errors import SettingError
 from descant.experiment import Run
-from descant.experiment.grid import Cell, comparison
+from descant.experiment.cells import Cell
+from descant.experiment.grid import comparison
 from descant.experiment.table import short
 
 SETTINGS = {

@@ -12,7 +12,6 @@ from toys.codecs import DGC, LBGM
 from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
 from toys.noise import PrivateFedAvg
-from toys.scaffold import Scaffold
 from toys.subspace import Subspace
 
 from descant import FederatedData, Task
@@ -22,7 +21,7 @@ from descant.engine import Clients, Plan, Server
 from descant.engine.links import Broadcast, Parcels
 from descant.execution import Vmap
 from descant.mail import Form, Mail
-from descant.methods import FLAME, METHODS, Ditto, FedADMM, FedAvg, Method, PerClient
+from descant.methods import FLAME, METHODS, Ditto, FedADMM, FedAvg, Method, PerClient, Scaffold
 from descant.trees import Tree
 
 SEED, ROUNDS, COHORT, SECRET = 5, 5, 3, 9

@@ -17,13 +17,36 @@ from descant.engine.links import seen_by
 from descant.engine.view import Setting, View
 from descant.execution import Vmap
 from descant.mail import Mail
-from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe, ServerView
+from descant.methods import (
+    AFL,
+    QFFL,
+    TERM,
+    Ditto,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMGDA,
+    FedProx,
+    Local,
+    LpProj,
+    Method,
+    PFedMe,
+    ServerView,
+)
 
 N, S, ROUNDS, D = 7, 3, 2, 15  # D: a linear model of 4 features and 3 classes
 METHODS = [
     (FedAvg(), 4 * D + 4, 4 * D),  # the update and n_k up, w down
     (FedAvg(weighted=False), 4 * D, 4 * D),
     (FedProx(), 4 * D + 4, 4 * D),
+    (FedAvgM(), 4 * D + 4, 4 * D),
+    (FedAdam(weighted=False), 4 * D, 4 * D),
+    (QFFL(), 4 * D + 4, 4 * D),  # and h_k
+    (AFL(), 4 * D + 4, 4 * D),  # and the loss; the mixture stays with the server
+    (TERM(), 4 * D + 4 + 4, 4 * D),  # n_k and the loss
+    (TERM(weighted=False), 4 * D + 4, 4 * D),
+    (FedMGDA(), 4 * D + 4, 4 * D),
+    (Ditto(solver=TERM()), 4 * D + 4 + 4, 4 * D),
     (Local(), 0, 0),
     (Ditto(), 4 * D + 4, 4 * D),
     (Ditto(solver=FedProx(weighted=False)), 4 * D, 4 * D),

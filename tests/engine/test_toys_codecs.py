@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 from toys.codecs import DGC, LBGM, Spoiled, Unable
 from toys.l2sgd import L2SGD
-from toys.scaffold import Scaffold
 
 from descant import FederatedData, Task
 from descant.codecs import Float16, TopK
 from descant.draws import uniform
 from descant.engine.cohort import sample
 from descant.errors import SettingError
-from descant.methods import FLAME, FedADMM, FedAvg, FedPlus, LpProj, Method
+from descant.methods import FLAME, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 
 N, LR, SEED = 4, 0.1, 5
 PLAIN = FedAvg(lr=LR, steps=3, batch=None, weighted=False)

@@ -1,4 +1,4 @@
-"""The contract carries SCAFFOLD, AFL, L2SGD and MOCHA: each toy is what a plain loop over its clients computes."""
+"""The contract carries SCAFFOLD, AFL, L2SGD and MOCHA: each is what a plain loop over its clients computes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toys.afl import AFL, onto_simplex
 from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
-from toys.scaffold import Scaffold
 
 from descant import FederatedData, Run, Task
 from descant.draws import uniform
 from descant.engine.cohort import finished_share, sample
-from descant.methods import Tree
+from descant.methods import AFL, Scaffold, Tree
+from descant.methods.simplex import onto_simplex
 
 N, LR, SEED = 4, 0.1, 5
 
@@ -75,7 +74,7 @@ def simplex_by_bisection(y: list[float]) -> list[float]:
 
 
 def test_afl_draws_by_a_mixture_that_ascends_on_the_losses(run: Any, point: Task, points: FederatedData) -> None:
-    method = AFL(lr=LR, steps=2, batch=None, gamma=0.3)
+    method = AFL(lr=LR, steps=2, batch=None, gamma=0.3, draw="mixture")
     done = run(method, task=point, data=points, rounds=12, cohort=3)
     Y = [points.train.client(k)[1] for k in range(N)]
     w, mixture, cohorts = point.start(), [1 / N] * N, []

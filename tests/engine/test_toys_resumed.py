@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from toys.afl import AFL
-from toys.attacks import Grudge, Opposite
+from toys.attacks import Grudge, Opposite, Veiled
 from toys.codecs import DGC, LBGM, Spoiled, Unable
 from toys.l2sgd import L2SGD
 from toys.mocha import Mocha
 from toys.noise import NoisyFedAvg, PrivateFedAvg
-from toys.scaffold import Scaffold
 from toys.subspace import Subspace
 
 import descant as dc
@@ -23,7 +23,7 @@ from descant.aggregators import CenteredClipping, KLoss
 from descant.attacks import RandomLabels, SignFlip
 from descant.codecs import Float16, TopK
 from descant.engine import Record, RoundRecord
-from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method
+from descant.methods import AFL, FLAME, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from descant.trees import Tree
 
 LOCAL: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
@@ -32,7 +32,7 @@ FLIP = [SignFlip(tau=1.0)]
 CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "scaffold": (Scaffold(**LOCAL), {"stragglers": 0.5}),
     "scaffold top-k": (Scaffold(**LOCAL), {"codec": TopK(share=0.2)}),
-    "afl": (AFL(**LOCAL, gamma=0.2), {}),
+    "afl": (AFL(**LOCAL, gamma=0.2, draw="mixture"), {}),
     "l2sgd": (L2SGD(batch=3), {"cohort": None}),
     "mocha": (Mocha(lam=3.0), {}),
     "mocha top-k": (Mocha(lam=3.0), {"codec": TopK(share=0.4)}),
@@ -45,6 +45,7 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "opposite": (AVG, {"attacks": [Opposite()], "malicious": [0, 3]}),
     "grudge": (FedPlus(**LOCAL), {"attacks": [*FLIP, Grudge()], "malicious": 0.4}),
     "random labels": (AVG, {"attacks": [RandomLabels()], "malicious": [1, 4]}),
+    "private poison": (AVG, {"attacks": [Veiled()], "malicious": [1, 4]}),
     "noise": (NoisyFedAvg(**LOCAL), {}),
     "private noise": (PrivateFedAvg(**LOCAL), {"secret": 11}),
     "a secret of the system's": (PrivateFedAvg(**LOCAL), {}),
@@ -66,9 +67,21 @@ def regression() -> tuple[dc.Task, dc.FederatedData]:
     return dc.Task(nn.Linear(4, 1, bias=False).double(), loss="squared_error"), data
 
 
-def interrupt(record: Record) -> None:
+def die(record: Record) -> None:
     if isinstance(record, RoundRecord) and record.round == 5:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(*arguments: Any, **settings: Any) -> None:
+    """`simulate` in a process of its own, which is killed in round 5."""
+    child = os.fork()
+    if child == 0:
+        try:
+            dc.simulate(*arguments, progress=die, **settings)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def remembered(run: dc.Run) -> dict[str, Tree]:
@@ -85,7 +98,7 @@ def remembered(run: dc.Run) -> dict[str, Tree]:
 
 @pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
 @pytest.mark.parametrize("case", CASES)
-def test_a_resumed_run_ends_as_the_unbroken_one(
+def test_a_killed_and_resumed_run_ends_as_the_unbroken_one(
     task: dc.Task,
     data: dc.FederatedData,
     regression: tuple[dc.Task, dc.FederatedData],
@@ -99,10 +112,10 @@ def test_a_resumed_run_ends_as_the_unbroken_one(
         task, data = regression
     how: dict[str, Any] = {"rounds": 9, "cohort": 3, "evaluate": 4, "mode": "vmap"} | settings | with_
     drawn = iter((17, 17, 23))  # what the system draws for both runs, and otherwise for the resumed process
-    monkeypatch.setattr("descant.engine.simulation.randbits", lambda bits: next(drawn))
+    monkeypatch.setattr("descant.experiment.journal.randbits", lambda bits: next(drawn))
     unbroken = dc.simulate(task, data, method, out=tmp_path / "unbroken", **how)
-    with pytest.raises(KeyboardInterrupt):
-        dc.simulate(task, data, method, out=tmp_path / "run", progress=interrupt, **how)
+    killed(task, data, method, out=tmp_path / "run", **how)
+    assert next(drawn) == 17  # what the killed process drew in its own copy
     resumed = dc.resume(tmp_path / "run", task, data)
     assert json.dumps(resumed.config) == json.dumps(unbroken.config)
     assert resumed.clients.equals(unbroken.clients)

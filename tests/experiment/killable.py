@@ -1,4 +1,6 @@
-"""A small federation that is killed again and again: python killable.py FOLDER STORE KILLS SEED MODE (test_kill.py)
+"""A small federation that is killed again and again (test_kill.py).
+
+python killable.py FOLDER STORE KILLS SEED MODE WHAT
 
 A child is forked for every attempt, so that torch is imported once. It kills itself at a chosen call of the file
 system, or is killed after a random time; the next attempt resumes what it left.
@@ -20,7 +22,6 @@ import torch
 
 import descant as dc
 from descant.experiment import finished, unfinished
-from descant.sealed import read_json
 from descant.state.leaves import Leaves
 
 
@@ -34,7 +35,30 @@ class Moment(NamedTuple):
     after: bool = False
 
 
-def run(folder: Path, store: str, mode: str) -> None:
+class How(NamedTuple):
+    """What is run, and how."""
+
+    store: str
+    mode: str
+    what: str
+
+
+def settings_of(what: str) -> dict[str, Any]:
+    """A method, and who acts on its mail."""
+    if what == "ditto":
+        solver = dc.methods.FedAvg(steps=2, batch=4)
+        return {"method": dc.methods.Ditto(lam=0.5, steps=3, batch=4, solver=solver)}
+    return {  # every kind of state: of clients, of the server, of each client at the server, of codecs, of parts
+        "method": dc.methods.FLAME(steps=3, batch=4),
+        "codec": {"name": "top-k", "share": 0.2},
+        "aggregator": "centered-clipping",
+        "attacks": ["random-labels", "sign-flip"],
+        "malicious": 5,
+        "lost": 0.3,
+    }
+
+
+def run(folder: Path, how: How) -> None:
     """Begin the run in a folder, or go on with it."""
     generator = torch.Generator().manual_seed(1)
     clients = []
@@ -47,19 +71,18 @@ def run(folder: Path, store: str, mode: str) -> None:
     if unfinished(folder):
         dc.resume(folder, task, data)
     elif not finished(folder):
-        ditto = dc.methods.Ditto(lam=0.5, steps=3, batch=4, solver=dc.methods.FedAvg(steps=2, batch=4))
-        keep: dict[str, Any] = {"store": "disk"} if store == "disk" else {"store": "memory", "commit": 3}
-        how = {"cohort": 5, "seed": 3, "stragglers": 0.3, "evaluate": 2, "mode": mode}
-        dc.simulate(task, data, ditto, rounds=14, out=folder, **how, **keep)
+        keep: dict[str, Any] = {"store": "disk"} if how.store == "disk" else {"store": "memory", "commit": 3}
+        more = {"cohort": 5, "seed": 3, "stragglers": 0.3, "evaluate": 2, "mode": how.mode}
+        dc.simulate(task, data, rounds=14, out=folder, **settings_of(how.what), **more, **keep)
 
 
-def attempt(folder: Path, store: str, mode: str, moment: Moment) -> bool:
+def attempt(folder: Path, how: How, moment: Moment) -> bool:
     """One attempt in a process of its own; whether it was killed."""
     child = os.fork()
     if child == 0:
         if moment.owner is not None:
             _arm(moment)
-        run(folder, store, mode)
+        run(folder, how)
         os._exit(0)
     if moment.seconds is not None:
         time.sleep(moment.seconds)
@@ -101,12 +124,11 @@ def moments(seed: int, takes: float, store: str) -> Iterator[Moment]:
 
 def main() -> None:
     folder, store, kills, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    mode = sys.argv[5]
+    how = How(store, *sys.argv[5:])
+    os.environ["DESCANT_CACHE"] = str(folder / "cache")  # "auto" measures once, and the others do what it found
     torch.set_num_threads(1)  # no threads that a fork would lose
     began = time.perf_counter()
-    attempt(folder / "unbroken", store, mode, Moment())
-    if mode == "auto":  # which measures: the others do what it found (polars, once loaded, would be lost in a fork)
-        mode = read_json(folder / "unbroken" / "run.json")[0]["config"]["execution"]["mode"]
+    attempt(folder / "unbroken", how, Moment())
     when = moments(seed, time.perf_counter() - began, store)
     killed, runs, longest = 0, 0, 0
     while killed < kills:
@@ -114,7 +136,7 @@ def main() -> None:
         runs += 1
         while not finished(here):
             moment = next(when) if killed < kills else Moment()
-            if attempt(here, store, mode, moment):
+            if attempt(here, how, moment):
                 killed, times = killed + 1, times + 1
         longest = max(longest, times)
     print(json.dumps({"killed": killed, "runs": runs, "most_kills_of_a_run": longest}))

@@ -15,8 +15,9 @@ from descant.engine import Record
 from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.allowed import Share
+from descant.experiment.cells import FromFile
 from descant.experiment.declaration import setting
-from descant.experiment.grid import Cell, comparison
+from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 
 VALUES: dict[str, Any] = {
@@ -27,7 +28,7 @@ VALUES: dict[str, Any] = {
 
 
 def key(**changes: Any) -> str:
-    return Cell(RunSettings.of(VALUES | changes)).key
+    return FromFile(RunSettings.of(VALUES | changes)).key
 
 
 @pytest.mark.parametrize(
@@ -85,8 +86,8 @@ def test_a_setting_that_is_added_with_a_default_renames_no_cell() -> None:
     class Later(RunSettings):
         lost: float = setting("the share of messages that are lost.", "result", Share(), 0.0)
 
-    assert Cell(Later.of(VALUES)).key == key()
-    assert Cell(Later.of(VALUES | {"lost": 0.1})).key != key()
+    assert FromFile(Later.of(VALUES)).key == key()
+    assert FromFile(Later.of(VALUES | {"lost": 0.1})).key != key()
 
 
 def test_the_label_is_in_the_readable_part_alone() -> None:

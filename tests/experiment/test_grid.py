@@ -12,7 +12,8 @@ import pytest
 from descant.engine import Record
 from descant.errors import SettingError
 from descant.experiment import Run
-from descant.experiment.grid import Cell, comparison
+from descant.experiment.cells import Cell
+from descant.experiment.grid import comparison
 from descant.experiment.table import rows, unequal
 
 
@@ -31,14 +32,14 @@ def labelled(results: Iterable[tuple[Cell, Run]]) -> list[tuple[str, Run]]:
 
 def test_a_grid_is_every_method_with_every_seed() -> None:
     grid = comparison(values())
-    assert [(c.label, c.settings.seed) for c in grid.cells] == [
+    assert [(c.label, c.seed) for c in grid.cells] == [
         ("alone", 3),
         ("alone", 4),
         ("together", 3),
         ("together", 4),
     ]
     assert len({c.key for c in grid.cells}) == 4
-    assert [c.settings.seed for c in comparison(values(seeds=2)).cells] == [0, 1, 0, 1]
+    assert [c.seed for c in comparison(values(seeds=2)).cells] == [0, 1, 0, 1]
 
 
 def test_a_list_of_methods_is_labelled_by_name_and_needs_labels_where_one_stands_twice() -> None:

@@ -97,5 +97,5 @@ def test_of_two_real_processes_one_gets_the_folder(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stdout.readline() == "claimed\n"
     said = [process.communicate("go\n", timeout=120)[1] for process in both]  # the second when the first is done
     assert [process.returncode for process in both] == [0, 1], said
-    assert "SettingError" in said[1] and "already holds a run" in said[1]
+    assert "MeanwhileError" in said[1] and "already holds a run" in said[1]
     assert dc.load(tmp_path).config["seed"] == 1

@@ -8,7 +8,27 @@ from typing import Any
 import pytest
 
 from descant.errors import SettingError
-from descant.methods import METHODS, RSA, Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe, Work
+from descant.methods import (
+    AFL,
+    METHODS,
+    QFFL,
+    RSA,
+    TERM,
+    Ditto,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMGDA,
+    FedProx,
+    FedYogi,
+    Local,
+    LpProj,
+    Method,
+    PFedMe,
+    Scaffold,
+    Work,
+)
 
 POSITIVE, COUNT, AT_LEAST_0 = "a positive number", "a positive number, or nothing", "zero or more"
 
@@ -31,6 +51,20 @@ POSITIVE, COUNT, AT_LEAST_0 = "a positive number", "a positive number, or nothin
         *[(kind, "beta", 0.0, POSITIVE) for kind in (PFedMe, RSA, LpProj)],
         *[(kind, "nu", 0.0, COUNT) for kind in (PFedMe, RSA, LpProj)],
         *[(kind, "cap", 0, POSITIVE) for kind in (PFedMe, RSA, LpProj)],
+        (Scaffold, "option", "III", "'I' or 'II'"),
+        *[(kind, "server_lr", 0.0, POSITIVE) for kind in (Scaffold, FedAvgM, FedAdam, FedMGDA)],
+        (FedAvgM, "beta", 1.0, "from 0 to below 1"),
+        *[(kind, "beta1", -0.1, "from 0 to below 1") for kind in (FedAdagrad, FedYogi, FedAdam)],
+        *[(kind, "beta2", 1.0, "from 0 to below 1") for kind in (FedYogi, FedAdam)],
+        *[(kind, "tau", 0.0, POSITIVE) for kind in (FedAdagrad, FedYogi, FedAdam)],
+        (QFFL, "q", -0.5, AT_LEAST_0),
+        (QFFL, "L", 0.0, COUNT),
+        (AFL, "gamma", -0.1, AT_LEAST_0),
+        (AFL, "draw", "all", "'uniform' or 'mixture'"),
+        *[(TERM, "t", value, "a number") for value in (float("nan"), float("inf"))],
+        *[(FedMGDA, "epsilon", value, "from 0 to 1") for value in (-0.1, 1.1)],
+        (FedMGDA, "tol", 0.0, POSITIVE),
+        (FedMGDA, "cap", 0, POSITIVE),
         (LpProj, "p", 0.5, "1 or more"),
         (LpProj, "dim", -1, AT_LEAST_0),
     ],

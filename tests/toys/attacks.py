@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from descant.attacks import Attack
 from descant.context import Context
+from descant.data import FederatedData, Part
 from descant.mail import Mail
 from descant.methods import Tree
 
@@ -38,3 +40,16 @@ class Grudge(Attack):
             means = {name: update.mean(0) for name, update in benign.updates().items()}
             state = {n: self.beta * state.get(n, torch.zeros_like(mean)) + mean for n, mean in means.items()}
         return state, mail.moved({name: -total.expand_as(mail[name]) for name, total in state.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Veiled(Attack):
+    """Attackers move their training inputs by noise that nobody else can repeat, drawn once, before the run."""
+
+    name: ClassVar[str] = "veiled"
+
+    def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
+        train, owners = data.train, data.train.owners
+        noise = torch.zeros(len(data), *train.inputs.shape[1:], dtype=train.inputs.dtype)
+        noise[who] = ctx.private.normal(self.name, tuple(train.inputs.shape[1:])).to(noise.dtype)
+        return replace(data, train=Part(train.inputs + noise[owners], train.targets, train.offsets))

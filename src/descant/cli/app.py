@@ -17,7 +17,7 @@ from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.plain import App
 from descant.cli.theory import theory
-from descant.errors import LeftOutWarning
+from descant.errors import BusyError, LeftOutWarning
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -93,9 +93,12 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Say how to go on, when the user interrupts a comparison."""
+    """Say how to go on, when the user interrupts a comparison, or other processes are still at work on it."""
     try:
         yield
+    except BusyError as error:
+        err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(3) from None
     except KeyboardInterrupt:
         err.print("descant: interrupted; the same command goes on from here", highlight=False)
         raise typer.Exit(130) from None
@@ -180,7 +183,9 @@ def compare(
 ) -> None:
     """Run several methods and seeds on the same data, as FILE.yaml says, and print them side by side.
 
-    Cells that are finished already are read, not run again; one that was interrupted is gone on with.
+    Cells that are finished already are read, not run again; one that was interrupted is gone on with. The same
+    command may run several times at once: each takes the next cell that no other is at work on. One that is done
+    while others are still at work names their cells, and ends with status 3.
     """
     from descant.cli.progress import Progress
     from descant.cli.tables import comparison_table, print_figure

@@ -12,8 +12,19 @@ from rich.table import Table
 from descant.cli.fit import Column, print_fitted
 from descant.errors import unknown
 from descant.experiment import Run
-from descant.experiment.grid import Cell
-from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, whose, with_spread
+from descant.experiment.cells import Cell
+from descant.experiment.harm import worse_than_alone
+from descant.experiment.table import (
+    Row,
+    beside,
+    human_bytes,
+    rows,
+    share_text,
+    short,
+    unequal,
+    whose,
+    with_spread,
+)
 
 _STATISTICS = ("weighted_mean", "std", "worst_10")
 
@@ -24,6 +35,8 @@ def print_run(run: Run, console: Console) -> None:
     title = f"{run.config['method']['name']} on {run.config['data']['name']}"
     if run.collapse:
         title += f": collapsed in round {run.collapse.round} ({run.collapse.why})"
+    if run.stopped:
+        title += f": stopped after round {run.stopped.round} of {run.config['rounds']} ({run.stopped.why})"
     wanted = {f"test {metric}": f"test_{metric}.mean"}
     wanted |= {statistic.replace("_", " "): f"test_{metric}.{statistic}" for statistic in _STATISTICS}
     wanted |= {"test loss": "test_loss.mean", "train loss": "train_loss.mean"}
@@ -71,6 +84,7 @@ def comparison_table(
         if other != model and any(other in run.history.evaluated for _, run in results):
             cells = [_beside(beside(by_label[row.label], other, model, rule, first), row.seeds) for row in found]
             columns.append(Column(f"{other} model", cells, 4))
+    columns += _harmed(by_label, found, rule, first)
     columns += [
         Column("up", [human_bytes(row.mean["bytes_up"]) for row in found], 2),
         Column("down", [human_bytes(row.mean["bytes_down"]) for row in found], 6),
@@ -95,9 +109,16 @@ def comparison_table(
         console.print(f"Not at equal compute: example gradients a client are {spent}.", markup=False)
 
 
+def _harmed(runs: dict[str, list[Run]], found: Sequence[Row], rule: str, first: int) -> list[Column]:
+    """The share of clients that are better off alone, where local training is among the runs."""
+    shares = worse_than_alone(runs, rule, first)
+    cells = [share_text(shares[row.label]) if row.label in shares else "–" for row in found]
+    return [Column("worse than alone", cells, 4)] if shares else []
+
+
 def print_figure(results: Sequence[tuple[Cell, Run]], name: str, console: Console, first: int = 0) -> None:
     """Print one figure by its name: a row a method, a column a seed, and their mean."""
-    figures = [(cell.label, cell.settings.seed, run.summary(first)) for cell, run in results]
+    figures = [(cell.label, cell.seed, run.summary(first)) for cell, run in results]
     known = dict.fromkeys(figure for _, _, found in figures for figure in found)
     if name not in known:
         raise unknown("figure", name, known)

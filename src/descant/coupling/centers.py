@@ -57,7 +57,8 @@ def accelerated(
 ) -> Center:
     """The centre of x [K, d] under the envelope psi_t of any convex psi, given the gradient of psi_t.
 
-    `loses` says that the gradient is (c - prox(c)) / t, which loses the last digits of c: they count as residual.
+    Set `loses` where the gradient is computed as (c - prox(c)) / t. That difference loses the last digits of c, and
+    what is lost is added to the residual.
 
     A gradient step of length t is iteration (13) of Fed+, w <- sum_k p_k (w_k - prox(w_k - w)). Here it has
     Nesterov's momentum, restarted when it points uphill (O'Donoghue and Candes, 2015), and begins at the mean or at

@@ -20,12 +20,13 @@ from descant.data.errors import DataError
 from descant.data.folder import client_files, read_client
 from descant.data.named import Named, clients_by_name
 from descant.data.part import Part
+from descant.data.showing import data_text
 from descant.data.tiny import without_tiny
 from descant.errors import SettingError, unknown
 from descant.fingerprint import fingerprint
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FederatedData:
     """The examples of N clients, checked: every client trains on at least one example, no value is NaN or
     infinite, and labels lie in [0, classes).  Valid and test may be empty for some clients, or for all.
@@ -59,6 +60,9 @@ class FederatedData:
     def __len__(self) -> int:
         """The number of clients."""
         return len(self.clients)
+
+    def __repr__(self) -> str:
+        return data_text(self)
 
     def part(self, name: str) -> Part:
         """The part called `name`: train, valid or test."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from descant.data.errors import DataError
+from descant.draws import uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,16 @@ class Part:
         inputs, targets = (torch.cat(values) for values in zip(*pieces, strict=True))
         ends = self.sizes[clients].cumsum(0)
         return Part(inputs, targets, torch.cat([ends.new_zeros(1), ends]))
+
+    def at_most(self, examples: int, seed: int) -> Part:
+        """At most so many examples of each client, drawn by the seed, in the order that they had."""
+        owners, first = self.owners, self.offsets[self.owners]
+        place = torch.arange(len(owners), device=first.device)
+        by_draw = uniform(seed, "at most", owners, place - first).argsort()
+        order = by_draw[owners[by_draw].argsort(stable=True)]  # client by client, each in the order drawn
+        kept = order[place - first < examples].sort().values
+        ends = self.sizes.clamp(max=examples).cumsum(0)
+        return Part(self.inputs[kept], self.targets[kept], torch.cat([ends.new_zeros(1), ends]))
 
     def without_column(self) -> Part:
         """Labels that come as a column [M, 1] as a vector [M]; itself where they do not."""

@@ -188,4 +188,4 @@ def missing(folder: Path, file: str) -> DataError:
         how = f"get it with `descant data fetch {folder.name}`, or put it there"
     else:
         how = source.by_hand
-    return DataError(f"it is not there: {how}", file=folder / file)
+    return DataError(f"the file is missing: {how}", file=folder / file)

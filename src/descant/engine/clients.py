@@ -62,10 +62,6 @@ class Clients:
             self.store = mapped = MappedStore(len(data), self._first_state, folder, ACCOUNTS)
             self.ledger = Ledger(len(data), mapped.files)
 
-    def restart(self, ctx: Context) -> None:
-        """Begin in the context of an interrupted run: clients that took no part yet start with its secret."""
-        self._start = ctx.at(0)
-
     def work(self, ctx: Context, who: Tensor, down: Broadcast, sends: Tensor | None = None) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from descant.context import Context
+from descant.engine.ledger import KINDS
 from descant.engine.links import through
 from descant.engine.measure import measure
 from descant.engine.records import Account, Evaluated
@@ -18,6 +19,7 @@ from descant.execution.batches import Rows
 
 if TYPE_CHECKING:
     from descant.engine.clients import Clients
+    from descant.engine.newcomers import Newcomers
     from descant.engine.server import Server
 
 Model = Literal["personal", "shared", "selected"]
@@ -51,10 +53,18 @@ class Evaluation:
         return round % self.every == 0 or round == rounds
 
 
-def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> Iterator[Evaluated | Account]:
-    """Loss and metric of every client's models on each part, as the run's `Evaluation` asks, and the accounts."""
+def evaluate(
+    ctx: Context, clients: Clients, server: Server, at_once: int, newcomers: Newcomers | None = None
+) -> Iterator[Evaluated | Account]:
+    """Loss and metric of every client's models on each part, as the run's `Evaluation` asks; last the accounts.
+
+    The newcomers' come after those of the others.
+    """
     wanted, method = clients.plan.evaluation, clients.method
-    yield clients.ledger.account(ctx.round)
+    groups = [clients]
+    if newcomers is not None:
+        newcomers.arrive(server)
+        groups.append(newcomers)
     evaluated: dict[str, Evaluated] = {}
     for model in wanted.models:
         if model == "selected" or (model == "shared" and not method.has_shared):
@@ -62,9 +72,10 @@ def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> It
         if model == "shared" and not method.personalizes and "personal" in wanted.models:
             continue  # it is what clients deploy
         found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
-        for who, x, buffers in models_of(ctx, clients, server, model, clients.here, at_once):
+        models = [(group, models_of(ctx, group, server, model, group.here, at_once)) for group in groups]
+        for group, who, x, buffers in ((group, *some) for group, chunks in models for some in chunks):
             for part, blocks in found.items():
-                rows = Rows(clients.data.part(part), who, clients.data.places(who))
+                rows = Rows(group.data.part(part), who, group.data.places(who))
                 blocks.append(measure(clients.execution, x, buffers, rows))
         loss = {part: torch.cat([block[0] for block in blocks]) for part, blocks in found.items()}
         metric = {part: torch.cat([block[1] for block in blocks]) for part, blocks in found.items()}
@@ -72,6 +83,13 @@ def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> It
         yield evaluated[model]
     if "selected" in wanted.models and len(evaluated) == 2:
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
+    yield join([group.ledger.account(ctx.round) for group in groups])
+
+
+def join(accounts: list[Account]) -> Account:
+    """The accounts of several groups of clients as one."""
+    spent = {kind: torch.cat([getattr(account, kind) for account in accounts]) for kind in KINDS}
+    return Account(round=accounts[0].round, **spent)
 
 
 def models_of(

@@ -39,13 +39,18 @@ class Plan:
     downlink: Codec = field(default_factory=Native)
     attacks: tuple[Attack, ...] = ()
     malicious: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))  # [M] numbers
+    newcomer_rounds: int = 1  # of work that clients do who come later
     secret: int | None = None  # what the parties' own secrets are derived from; None draws one from the system
 
     def check(self, method: Method) -> None:
         """Refuse what the method, the codecs and the aggregator cannot do together."""
-        asked = {"own_start": self.own_start, "trainers": self.trainers == "everyone"}
+        asked = {
+            "own_start": self.own_start,
+            "trainers": self.trainers == "everyone",
+            "aggregator": not isinstance(self.aggregator, Mean),
+        }
         for setting, why in method.refuses.items():
-            if asked[setting]:
+            if asked.get(setting):  # newcomers are checked where they are made
                 raise SettingError(f"{setting}: not with the method '{method.name}': {why}")
         if self.codec.updates and not method.sends:
             raise SettingError(

@@ -40,7 +40,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Account:
-    """What each client has spent up to a round [N]."""
+    """What each client has spent up to a round [N]. It comes when everything of a round has been evaluated."""
 
     round: int
     gradients: Tensor

@@ -14,6 +14,7 @@ from descant.data import FederatedData
 from descant.engine.clients import Clients
 from descant.engine.evaluation import evaluate
 from descant.engine.links import through
+from descant.engine.newcomers import Newcomers, check
 from descant.engine.plan import Plan
 from descant.engine.records import Account, Collapse, CollapseError, Evaluated, RoundRecord, Snapshot
 from descant.engine.round import Round
@@ -41,6 +42,7 @@ class Simulation:
         plan: Plan,
         trained_at_once: int,
         folder: Path | None = None,
+        newcomers: FederatedData | None = None,
     ) -> None:
         plan.check(method)
         self.execution, self.method, self.plan, self.task = execution, method, plan, execution.task
@@ -48,6 +50,7 @@ class Simulation:
         self.everyone = torch.arange(len(data), device=device)
         self.x0 = self.task.start().to(device)
         self.round = 0
+        self.last = plan.rounds  # the round to end with
         self.secret = randbits(62) if plan.secret is None else plan.secret
         start = self.context(0)
         for attack in plan.attacks:
@@ -57,6 +60,10 @@ class Simulation:
         self.server = Server(start, execution, method, plan, data.train.sizes, folder and folder.parent)
         told = self.server.broadcast(start)
         self.clients = Clients(start, execution, data, method, plan, told, folder)
+        self.newcomers: Newcomers | None = None
+        if newcomers is not None:
+            check(method, self.server, start)
+            self.newcomers = Newcomers(start, execution, newcomers, method, plan, told)
         self.ledger = self.clients.ledger
         self.rounds = Round(self.clients, self.server, plan, trained_at_once)
         self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
@@ -77,15 +84,16 @@ class Simulation:
         return Context(round, plan.seed, len(self.everyone), self.task.layout, self.x0, self.secret)
 
     def run(self) -> Iterator[Record]:
-        """Train up to the planned rounds, or until the federation collapses.
+        """Train up to the planned rounds, until the federation collapses, or until somebody calls `stop`.
 
         A round's evaluation comes after its own record, and before that of the next round: whoever restores a
         snapshot of a round gets the evaluation again.
         """
         while True:
-            if self.plan.evaluation.due(self.round, self.plan.rounds):
-                yield from evaluate(self.context(self.round), self.clients, self.server, self.evaluated_at_once)
-            if self.round >= self.plan.rounds:
+            if self.plan.evaluation.due(self.round, self.last):
+                ctx = self.context(self.round)
+                yield from evaluate(ctx, self.clients, self.server, self.evaluated_at_once, self.newcomers)
+            if self.round >= self.last:
                 return
             self.round += 1
             try:
@@ -94,11 +102,14 @@ class Simulation:
                 yield Collapse(self.round, str(error))
                 return
 
+    def stop(self) -> None:
+        """End with the round that was played last; it is evaluated, as a last round is."""
+        self.last = self.round
+
     def snapshot(self) -> Snapshot:
         """What the last round left: enough to go on from, together with what the stores have settled."""
         rows = {name: store.changed() for name, store in self.stores.items()}
         server = self.server.tree() | under("attackers", self.rounds.attackers)
-        server["run.secret"] = torch.tensor(self.secret)
         return Snapshot(self.round, server, rows, self.ledger.of(rows["clients"][0]))
 
     def settle(self, snapshot: Snapshot) -> None:
@@ -111,9 +122,7 @@ class Simulation:
         """Go back to a snapshot; doing so again changes nothing."""
         device = self.x0.device
         self.round = snapshot.round
-        self.secret = int(snapshot.server["run.secret"])
-        self.clients.restart(self.context(0))
-        self.server.restore(without(snapshot.server, "attackers", "run"))
+        self.server.restore(without(snapshot.server, "attackers"))
         self.rounds.attackers = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
         for name, (who, rows) in snapshot.rows.items():
             if len(who):

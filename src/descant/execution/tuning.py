@@ -21,13 +21,13 @@ from descant.threads import using_threads
 
 _PROBED = 3  # examples that a model is tried on
 _FEW = 8  # clients that the loop is timed on
-_CLEARLY = 0.8  # of the time of the plainer mode: what another must stay below, so that noise does not choose
-_WORTH = 60.0  # seconds of uncompiled steps from which on compiling may win back its own time
+_CLEARLY = 0.8  # another mode is taken if it needs less than this share of the plainer one's time: noise is smaller
+_WORTH = 60.0  # seconds: a run whose uncompiled steps would take longer may gain by compiling
 
 _MEMORY = 2**27  # numbers that clients may take at once
 _CACHE = 2**20  # numbers that a processor's cache holds
 _MOST = 1024  # clients at once
-_LEAST = 8  # clients at once that outweigh the cost of a call; of a compiled program, a quarter
+_LEAST = 8  # clients at once, at least: with fewer, the cost of a call shows (a compiled program needs a quarter)
 
 
 def threads_inside(execution: Execution) -> int | None:

@@ -90,6 +90,7 @@ class HowMany(Allowed):
 
     least: int
     listed: bool = False
+    named: bool = False  # whether a list may hold names as well as numbers
     optional: bool = False
     nothing: str = "everyone"  # what nothing stands for, where it is allowed
 
@@ -97,10 +98,10 @@ class HowMany(Allowed):
     def what(self) -> str:
         said = f"a whole number of clients, {self.least} or more, a fraction "
         said += "above 0 and at most 1.0" if self.least else "from 0.0 to 1.0"
-        said += ", a list of different clients' numbers" if self.listed else ""
+        said += f", a list of different clients' numbers{' or names' if self.named else ''}" if self.listed else ""
         return said + (f", or nothing for {self.nothing}" if self.optional else "")
 
-    def check(self, name: str, value: Any) -> int | float | tuple[int, ...] | None:
+    def check(self, name: str, value: Any) -> int | float | tuple[int | str, ...] | None:
         if value is None and self.optional:
             return None
         if is_whole(value) and value >= self.least:
@@ -108,9 +109,9 @@ class HowMany(Allowed):
         if not is_whole(value) and _number(value) and 0 <= value <= 1 and (value > 0 or not self.least):
             return float(value)
         if self.listed and isinstance(value, Sequence) and not isinstance(value, str):
-            each = [v for v in value if is_whole(v) and v >= 0]
+            each = [v for v in value if (is_whole(v) and v >= 0) or (self.named and isinstance(v, str))]
             if len(set(each)) == len(value):
-                return tuple(int(v) for v in each)
+                return tuple(v if isinstance(v, str) else int(v) for v in each)
         raise refusal(name, value, self.what)
 
     def plain(self, value: Any) -> Any:
@@ -215,19 +216,5 @@ class Instance(Allowed):
 
     def check(self, name: str, value: Any) -> Any:
         if value is not None and not isinstance(value, self.kinds):
-            raise refusal(name, value, self.what)
-        return value
-
-
-@dataclass(frozen=True)
-class Function(Allowed):
-    """A function, or nothing."""
-
-    @property
-    def what(self) -> str:
-        return "a function, or nothing"
-
-    def check(self, name: str, value: Any) -> Any:
-        if value is not None and not callable(value):
             raise refusal(name, value, self.what)
         return value

@@ -24,7 +24,6 @@ from descant.experiment.allowed import (
     Allowed,
     Device,
     Flag,
-    Function,
     HowMany,
     Instance,
     OneOf,
@@ -33,8 +32,11 @@ from descant.experiment.allowed import (
     Whole,
     refusal,
 )
+from descant.experiment.callback import Callback
 from descant.experiment.journal import Journal
+from descant.experiment.listeners import Callbacks
 from descant.experiment.parts import Part, Parts, When
+from descant.experiment.progress import Watched
 
 Trainers = Literal["cohort", "everyone"]
 Nonfinite = Literal["drop", "keep"]
@@ -156,6 +158,20 @@ class Settings:
         None,
         accepts="int | float | Sequence[int] | None",
     )
+    newcomers: int | float | tuple[int | str, ...] | None = setting(
+        "clients that never take part in training, and are evaluated as ones who come later: how many or a share "
+        "of all, drawn by the seed, or a list of their numbers or names. Their figures stand apart.",
+        "result",
+        HowMany(0, listed=True, named=True, optional=True, nothing="nobody"),
+        None,
+        accepts="int | float | Sequence[int | str] | None",
+    )
+    newcomer_rounds: int = setting(
+        "how many rounds of work on its own training data a newcomer does before it is evaluated.",
+        "result",
+        Whole(0),
+        1,
+    )
     lost: float = setting(
         "the share of messages that are lost on their way up, after the work was done.", "result", Share(), 0.0
     )
@@ -259,8 +275,19 @@ class Call(Settings):
         None,
     )
     overwrite: bool = setting("replace the run that already lies in `out`.", "call", Flag(), False)
-    progress: Callable[[Record], None] | None = setting(
-        "called with every record as it is made.", "call", Function(), None
+    progress: bool | Callable[[Record], None] | None = setting(
+        "True shows a bar, in a terminal and in a notebook, and a line now and then elsewhere. A function is "
+        "called with every record as it is made.",
+        "call",
+        Watched(),
+        None,
+    )
+    callbacks: tuple[Callback, ...] = setting(
+        "what looks on while the run goes on, and may stop it: objects of `descant.callbacks`, or of your own.",
+        "call",
+        Callbacks(),
+        (),
+        accepts="Callback | Sequence[Callback]",
     )
 
 

@@ -40,6 +40,8 @@ def federation_frame(federation: Federation) -> pl.DataFrame:
         frame = frame.with_columns(pl.Series("labels", federation.labels).cast(pl.List(pl.Int64)))
     if federation.malicious is not None:
         frame = frame.with_columns(pl.Series("malicious", federation.malicious))
+    if federation.newcomers is not None:
+        frame = frame.with_columns(pl.Series("newcomer", federation.newcomers))
     return frame
 
 
@@ -47,7 +49,8 @@ def federation_of(frame: pl.DataFrame) -> Federation:
     sizes = {part: frame[part].to_numpy() for part in ("train", "valid", "test")}
     labels = np.array(frame["labels"].to_list()) if "labels" in frame.columns else None
     malicious = frame["malicious"].to_numpy() if "malicious" in frame.columns else None
-    return Federation(frame["name"].to_list(), sizes, labels, malicious)
+    late = frame["newcomer"].to_numpy() if "newcomer" in frame.columns else None
+    return Federation(frame["name"].to_list(), sizes, labels, malicious, late)
 
 
 def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:

@@ -2,152 +2,128 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from json import dumps, loads
 from pathlib import Path
+from time import sleep
 from typing import Any
 
-from descant.data.errors import DataError
 from descant.engine import Record
-from descant.errors import DamagedError, LeftOutWarning, SettingError
-from descant.experiment.datafiles import stamp
+from descant.errors import BusyError, DamagedError, LeftOutWarning, MeanwhileError, SettingError
+from descant.experiment.callback import Callback
+from descant.experiment.cells import Cell, FromFile, Listening
 from descant.experiment.declaration import declared
-from descant.experiment.folder import RUN, START
-from descant.experiment.journal import Journal, finished, unfinished
-from descant.experiment.resume import resume
+from descant.experiment.journal import finished, unfinished
+from descant.experiment.lock import at_work
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
-from descant.sealed import read_json, write_json
+from descant.methods import Method
 
+_BLINK = 0.2  # seconds
 _TAKEN = {"method", "seed", "label"}  # what a comparison says of every cell itself
-_FILES = "files.json"  # in a cell's folder: the files of its data, as `stamp` saw them
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a grid."""
-
-    settings: RunSettings
-
-    @property
-    def label(self) -> str:
-        """The row of a table that the run belongs to."""
-        return self.settings.title
-
-    @property
-    def key(self) -> str:
-        """The name of the cell's folder: its label and seed to read, and a hash of what its result follows from.
-
-        How the run is carried out (mode, device, chunk, threads, store, commit) does not belong to it, and neither
-        does a setting that has its default, here or inside a method: a setting that is added renames no cell.
-        """
-        text = dumps(self.settings.identity(), sort_keys=True)
-        slug = re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
-        return f"{slug}-seed{self.settings.seed}-{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class Grid:
     """Cells that are run one by one. One that is finished in `folder` is read back, one that is begun resumed.
 
-    A finished cell counts only as long as its data are those of now; if they changed, it is run anew.
+    A finished cell counts only as long as its data are those of now; if they changed, it is run anew. Several
+    processes may share a grid: each takes the next cell that no other is at work on.
     """
 
     cells: tuple[Cell, ...]
     folder: Path | None = None
+    callbacks: tuple[Callback, ...] = ()
 
     def run(self, progress: Callable[[Cell, Record], None] | None = None) -> Iterator[tuple[Cell, Run]]:
-        """Every cell with its run. One that is damaged is named (`LeftOutWarning`), and the others go on."""
-        left_out = []
-        for cell in self.cells:
-            try:
-                run = self._read_or_run(cell, self._of(cell, progress))
-            except DamagedError as error:
-                left_out.append(error)
-                if len(left_out) == len(self.cells):
-                    raise
-                warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
-                continue
-            yield cell, run
+        """Every cell with its run, those that other processes are at work on last.
 
-    def _read_or_run(self, cell: Cell, progress: Callable[[Record], None] | None) -> Run:
+        One that is damaged is named (`LeftOutWarning`), and the others go on. If other processes are still at work
+        when all else is done, the error at the end (`BusyError`) names their cells.
+        """
+        waiting, left_out, looked_again = list(self.cells), 0, False
+        while waiting:
+            busy: list[Cell] = []
+            for cell in waiting:
+                try:
+                    run = self._read_or_run(cell, Listening(self._of(cell, progress), self.callbacks))
+                except (BusyError, MeanwhileError):
+                    busy.append(cell)
+                    continue
+                except DamagedError as error:
+                    left_out += 1
+                    if left_out == len(self.cells):
+                        raise
+                    warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
+                    continue
+                yield cell, run
+            if len(busy) == len(waiting):
+                if looked_again:
+                    raise BusyError(
+                        f"other processes are still at work on {len(busy)} of {len(self.cells)} runs in "
+                        f"{self.folder}: {', '.join(map(str, busy))}; call the same again when they are done"
+                    )
+                sleep(_BLINK)  # another process may only have had a look at the last of them
+            looked_again = len(busy) == len(waiting)
+            waiting = busy  # those that others were at work on may be done by now
+
+    def _read_or_run(self, cell: Cell, listening: Listening) -> Run:
         if self.folder is None:
-            return cell.settings.execute(progress=progress)
-        out = _place(cell, self.folder / cell.key)
-        if finished(out):
-            return Run.load(out)
-        files = stamp(cell.settings.data_spec)
-        if unfinished(out):
-            own = Journal.reopen(out).settings == loads(dumps(cell.settings.plain()))  # and not a stranger's
-            run = resume(out, allow_imports=own, progress=progress)
-        else:
-            run = cell.settings.execute(out, progress=progress)
-        write_json(out / _FILES, {"files": files})
-        return run
+            return cell.begin(None, listening)
+        out = self.folder / cell.key
+        done = finished(out)
+        if not done and at_work(out):  # before the data are read
+            raise BusyError(f"another process is at work on the run in {out}")
+        try:
+            out = cell.place(out)
+            if finished(out):
+                return Run.load(out)
+            return cell.go_on(out, listening) if unfinished(out) else cell.begin(out, listening)
+        except DamagedError:
+            if done or not (finished(out) or at_work(out)):
+                raise
+            raise BusyError(f"another process has worked on the run in {out}") from None  # what is missing is its
 
     def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:
         return None if progress is None else lambda record: progress(cell, record)
 
 
-def _place(cell: Cell, out: Path) -> Path:
-    """The folder of a cell: `out`, or beside it where that holds a run on data that are others by now.
-
-    As long as no file of the data has another size or time, they are the same; if not, they are read and compared.
-    """
-    if not finished(out) and not unfinished(out):
-        return out
-    files = stamp(cell.settings.data_spec)
-    if files is not None and (out / _FILES).is_file() and read_json(out / _FILES)[0].get("files") == files:
-        return out
-    try:
-        now = cell.settings.federated_data().fingerprint
-    except (DataError, OSError):
-        return out  # the files are gone, and the run is what is left
-    about = read_json(out / (RUN if finished(out) else START))[0]
-    then = about.get("config", {}).get("data", {}).get("fingerprint")
-    if then in (now, None):  # the first format did not say
-        with suppress(OSError):  # a folder that can only be read is compared the next time, too
-            write_json(out / _FILES, {"files": files})
-        return out
-    return out.with_name(f"{out.name}-{now[:8]}")
-
-
-def comparison(values: Mapping[str, Any], folder: Path | None = None) -> Grid:
+def comparison(values: Mapping[str, Any], folder: Path | None = None, callbacks: tuple[Callback, ...] = ()) -> Grid:
     """The grid of a comparison: settings of a run, with `methods` and `seeds` in the place of method and seed.
 
     `methods` is a list of specs, or a mapping from labels to specs; a spec's `run` holds settings of the run that
     hold for this method alone. `seeds` is a list, or how many.
     """
+    stops = Listening(callbacks=callbacks).identity()
+    cells = [FromFile(RunSettings.of(settings, at), stops) for settings, at in rows_of(values)]
+    refuse_same_folders(cells)
+    return Grid(tuple(cells), folder, callbacks)
+
+
+def rows_of(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """The settings of every run of a comparison, a method and a seed each, and where the user wrote them."""
     common = dict(values)
     methods, seeds = common.pop("methods", None), common.pop("seeds", 1)
     for taken in sorted(_TAKEN & common.keys()):
         has = "labels its 'methods'" if taken == "label" else f"has '{taken}s'"
         raise SettingError(f"'{taken}' is a setting of a single run: a comparison {has}")
-    cells = []
     for label, spec in _labelled(methods).items():
-        own = spec.pop("run", {})
+        own = spec.pop("run", {}) if isinstance(spec, dict) else {}
         if not isinstance(own, Mapping):
             raise SettingError(f"methods.{label}.run = {own!r}: it must hold settings of the run")
         at = {"method": f"methods.{label}"} | {name: f"methods.{label}.run.{name}" for name in own}
         for taken in _TAKEN & own.keys():
             raise SettingError(f"methods.{label}.run.{taken}: '{taken}' is the comparison's own")
         for seed in _seeds(seeds):
-            settings = {**common, **own, "method": spec, "seed": seed, "label": label}
-            cells.append(Cell(RunSettings.of(settings, at)))
-    _refuse_same_folders(cells)
-    return Grid(tuple(cells), folder)
+            yield {**common, **own, "method": spec, "seed": seed, "label": label}, at
 
 
 def _seeds(seeds: Any) -> list[int]:
     """The seeds of a comparison, from a list or from how many there are."""
     if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
         return list(range(seeds))
-    if not isinstance(seeds, list) or not seeds:
+    if not isinstance(seeds, list | tuple | range) or not seeds:
         raise SettingError(f"seeds = {seeds!r}: it must be a list of seeds, or how many (1 or more)")
     allowed = declared(RunSettings)["seed"].allowed
     checked = [allowed.check(f"seeds[{i}]", seed) for i, seed in enumerate(seeds)]
@@ -157,7 +133,7 @@ def _seeds(seeds: Any) -> list[int]:
     return checked
 
 
-def _refuse_same_folders(cells: list[Cell]) -> None:
+def refuse_same_folders(cells: Sequence[Cell]) -> None:
     """Refuse labels that read the same in a folder's name, where nothing else tells the cells apart."""
     found: dict[str, str] = {}
     for cell in cells:
@@ -168,20 +144,25 @@ def _refuse_same_folders(cells: list[Cell]) -> None:
             )
 
 
-def _labelled(methods: Any) -> dict[str, dict[str, Any]]:
-    """The specs of the methods by label; a list is labelled by name."""
+def _labelled(methods: Any) -> dict[str, dict[str, Any] | Method]:
+    """The methods by label, objects as they are and the others as specs; a list is labelled by name."""
     if isinstance(methods, Mapping):
         pairs = [(str(label), spec if spec is not None else label) for label, spec in methods.items()]
-    elif isinstance(methods, list):
+    elif isinstance(methods, list | tuple):
         pairs = [(_name(spec), spec) for spec in methods]
     else:
-        raise SettingError("a comparison needs 'methods': a list of specs, or a mapping from labels to specs")
-    labelled: dict[str, dict[str, Any]] = {}
+        raise SettingError("a comparison needs 'methods': a list of them, or a mapping from labels to methods")
+    labelled: dict[str, dict[str, Any] | Method] = {}
     for label, spec in pairs:
         if label in labelled:
             raise SettingError(
                 f"methods: '{label}' stands twice; give labels, as in {{my label: {{name: {label}}}}}"
             )
+        if isinstance(spec, Method):
+            labelled[label] = spec
+            continue
+        if isinstance(spec, type):
+            raise SettingError(f"methods.{label} is a class: make an object of it, as in {spec.__name__}()")
         if not isinstance(spec, str | Mapping):
             raise SettingError(
                 f"methods.{label} = {spec!r}: it must be a name, or a mapping with a name and fields"
@@ -193,4 +174,6 @@ def _labelled(methods: Any) -> dict[str, dict[str, Any]]:
 
 
 def _name(spec: Any) -> str:
+    if isinstance(spec, Method | type):
+        return str(getattr(spec, "name", spec))
     return str(spec.get("name")) if isinstance(spec, Mapping) else str(spec)

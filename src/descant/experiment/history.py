@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from descant.data import FederatedData
 from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
-from descant.metrics import across_clients
+from descant.metrics import across_clients, share_worse
 
-Whose = Literal["benign", "malicious", "all"]
+Whose = Literal["benign", "malicious", "all", "newcomers"]
 SPENT = ("gradients", "examples", "scored", "bytes_up", "bytes_down")
 
 
@@ -25,20 +25,38 @@ class Federation:
     sizes: dict[str, NDArray[np.int64]]  # part -> [N]
     labels: NDArray[np.int64] | None = None  # [N, classes]
     malicious: NDArray[np.bool_] | None = None  # [N] who attacks; None where nobody does
+    newcomers: NDArray[np.bool_] | None = None  # [N] who never took part in training; None where everyone does
 
     def members(self, whose: Whose) -> NDArray[np.bool_]:
         """Which clients [N] a figure is about."""
-        everyone = np.ones(len(self.names), dtype=bool)
-        if whose == "all" or self.malicious is None:
-            return everyone if whose != "malicious" else ~everyone
-        return self.malicious if whose == "malicious" else ~self.malicious
+        nobody = np.zeros(len(self.names), dtype=bool)
+        attacks = nobody if self.malicious is None else self.malicious
+        late = nobody if self.newcomers is None else self.newcomers
+        of: dict[Whose, NDArray[np.bool_]] = {
+            "benign": ~attacks & ~late,
+            "malicious": attacks,
+            "all": ~late,
+            "newcomers": late,
+        }
+        return of[whose]
 
     @classmethod
-    def of(cls, data: FederatedData, malicious: Sequence[int] = ()) -> Self:
+    def of(cls, data: FederatedData, malicious: Sequence[int] = (), taking_part: int | None = None) -> Self:
+        """The federation of some data, of whose clients the first `taking_part` train, by default all."""
         sizes = {part: data.part(part).sizes.cpu().numpy() for part in ("train", "valid", "test")}
         labels = data.counts().cpu().numpy() if data.classes is not None else None
         attacks = np.isin(np.arange(len(data)), list(malicious)) if len(malicious) else None
-        return cls(list(data.clients), sizes, labels, attacks)
+        first = len(data) if taking_part is None else taking_part
+        late = np.arange(len(data)) >= first if first < len(data) else None
+        return cls(list(data.clients), sizes, labels, attacks, late)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A run that ended before its planned rounds, because a callback asked for it: after which round, and why."""
+
+    round: int
+    why: str
 
 
 @dataclass
@@ -52,6 +70,7 @@ class History:
     evaluated: dict[str, dict[int, dict[str, NDArray[np.float64]]]] = field(default_factory=dict)
     spent: dict[int, dict[str, NDArray[np.int64]]] = field(default_factory=dict)
     collapse: Collapse | None = None
+    stopped: Stopped | None = None
     may_be_undefined: bool = False  # whether NaN in the metric is a client that it is not defined for
 
     def add(self, record: Record) -> None:
@@ -104,28 +123,35 @@ class History:
 
         A name is MODEL.PART_MEASURE.STATISTIC@ROUND, and its figure is of the benign clients, which are all of them
         where nobody attacks. With attackers, 'all.' and 'malicious.' before a name are the figures of everyone and
-        of the attackers; rounds are chosen by the benign. `MODEL.collapsed_clients@ROUND` counts the benign clients
-        whose model gives a loss that is not finite. The rounds are `last`; `chosen_on_valid`, the one with the
-        best mean metric on validation data; and `best_on_test`, which looks at the test data to choose and is here
-        because papers print it. The latter two look at rounds from `first` on. A collapsed run has no last model:
-        its figures `@last` are NaN.
+        of the attackers; 'newcomers.' are those of clients that never took part in training, who are in no other
+        figure. Rounds are chosen by the benign. `MODEL.collapsed_clients@ROUND` counts the benign clients whose
+        model gives a loss that is not finite. `personal.worse_than_shared@ROUND` is the share of them whom the
+        shared model of that round would serve better, on test data.
+
+        The rounds are `last`; `chosen_on_valid`, the one with the best mean metric on validation data; and
+        `best_on_test`, which looks at the test data to choose and is here because papers print it. The latter two
+        look at rounds from `first` on. A collapsed run has no last model: its figures `@last` are NaN.
         """
-        last = max(self.spent, default=0)
+        last, taking_part = max(self.spent, default=0), int(self.federation.members("all").sum())
         figures: dict[str, Any] = {
             "collapsed": self.collapse is not None,
             "collapsed_round": self.collapse.round if self.collapse else None,
             "collapsed_why": self.collapse.why if self.collapse else None,
+            "stopped_round": self.stopped.round if self.stopped else None,
+            "stopped_why": self.stopped.why if self.stopped else None,
             "rounds": len(self.rounds),
-            "clients": len(self.federation.names),
+            "clients": taking_part,
             "malicious": int(self.federation.members("malicious").sum()),
+            "newcomers": len(self.federation.names) - taking_part,
             "bytes_up": sum(row["bytes_up"] for row in self.rounds),
             "bytes_down": sum(row["bytes_down"] for row in self.rounds),
-            "gradients_per_client": sum(row["gradients"] for row in self.rounds) / len(self.federation.names),
-            "examples_per_client": sum(row["examples"] for row in self.rounds) / len(self.federation.names),
+            "gradients_per_client": sum(row["gradients"] for row in self.rounds) / taking_part,
+            "examples_per_client": sum(row["examples"] for row in self.rounds) / taking_part,
             "seconds": sum(row["seconds"] for row in self.rounds),
         }
-        attacked = self.federation.malicious is not None
-        whoses: tuple[Whose, ...] = ("benign", "malicious", "all") if attacked else ("benign",)
+        whoses: list[Whose] = ["benign"]
+        whoses += ["malicious", "all"] if self.federation.malicious is not None else []
+        whoses += ["newcomers"] if self.federation.newcomers is not None else []
         for model in self.evaluated:
             chosen = {
                 "last": last,
@@ -139,12 +165,26 @@ class History:
                 gone = rule == "last" and self.collapse is not None
                 lost = float("nan") if gone else self._collapsed_clients(model, round)
                 figures[f"{model}.collapsed_clients@{rule}"] = lost
+                if model == "personal" and (harmed := self.worse_than_shared(round)) is not None:
+                    figures[f"{model}.worse_than_shared@{rule}"] = float("nan") if gone else harmed
                 for column in self.evaluated[model][round]:
                     for whose in whoses:
                         of = "" if whose == "benign" else f"{whose}."
                         for statistic, value in self.figure(model, round, column, whose).items():
                             figures[f"{of}{model}.{column}.{statistic}@{rule}"] = float("nan") if gone else value
         return figures
+
+    def worse_than_shared(self, round: int) -> float | None:
+        """The share of benign clients whom the shared model of a round serves better than their own, on test data.
+
+        None where the two were not both evaluated then.
+        """
+        column = f"test_{self.metric}"
+        own, common = (self.evaluated.get(m, {}).get(round, {}).get(column) for m in ("personal", "shared"))
+        if own is None or common is None:
+            return None
+        members = self.federation.members("benign")
+        return share_worse(own[members], common[members], self.higher_is_better)
 
     def _collapsed_clients(self, model: str, round: int) -> int:
         """How many benign clients have examples of some part, and a loss on them that is not finite."""

@@ -28,14 +28,23 @@ _VERSIONED = ("torch", "descant", "builtins")
 
 def fingerprints(task: Task, data: FederatedData, method: Method, **parts: object) -> dict[str, str]:
     """By name: what must be the same for a run to be gone on with; `parts` are those that act on mail."""
+    return of_problem(task, data) | of_parts(method, **parts)
+
+
+def of_problem(task: Task, data: FederatedData) -> dict[str, str]:
+    """The fingerprints of data, model, loss and metric."""
     return {
         "data": data.fingerprint,
         "model": _hash(architecture(task.model)),
         "loss": _hash(code(task.loss)),
         "metric": _hash([task.metric.name, task.metric.higher_is_better, code(task.metric.of)]),
-        "method": _hash(code(type(method))),
-        **{name: _hash([code(type(each)) for each in _listed(part)]) for name, part in parts.items()},
     }
+
+
+def of_parts(method: Method, **parts: object) -> dict[str, str]:
+    """The fingerprints of a method and of the parts that act on mail: their code."""
+    acting = {name: _hash([code(type(each)) for each in _listed(part)]) for name, part in parts.items()}
+    return {"method": _hash(code(type(method)))} | acting
 
 
 def _listed(part: object) -> tuple[object, ...]:

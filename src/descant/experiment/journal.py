@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
+from secrets import randbits
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from descant.engine import Collapse, Record, RoundRecord, Simulation
-from descant.errors import ResumeError, SettingError
+from descant.errors import MeanwhileError, ResumeError, SettingError
 from descant.experiment.commits import Commits
 from descant.experiment.folder import (
     CLIENTS,
@@ -58,8 +59,9 @@ class Journal:
         self.folder, self.settings, self._overwrite = folder, settings, overwrite
         self._mark = ""  # the checksum of start.json, which every commit repeats
         self._model: dict[str, Tensor] = {}
-        self.started: dict[str, Any] | None = None  # what start.json said, for a run that goes on
-        self._begun = False  # whether a new run has taken the place of what lay here
+        self.started: dict[str, Any] | None = None  # the content of start.json, if an interrupted run is resumed
+        self._secret = 0  # what parties draw in private follows from it, where the run does not say from what
+        self._begun = False  # whether a new run was begun here, and whatever lay here before was removed
         self._every: int | None = None
         self._records: list[Record] = []
         self._committed, self._took = monotonic(), 0.0
@@ -105,8 +107,10 @@ class Journal:
         self._lock = Lock(self.folder)
         try:
             self._look_again()
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
+            if isinstance(error, SettingError):  # there was nothing to refuse at the first look
+                raise MeanwhileError(str(error)) from None
             raise
         return self
 
@@ -126,6 +130,12 @@ class Journal:
         assert self.started is not None, "only a journal that was reopened has one"
         config: dict[str, Any] = self.started["config"]
         return config
+
+    @property
+    def secret(self) -> int:
+        """What private draws follow from in a run that does not say from what; a resumed run has the same."""
+        secret: int = self._secret if self.started is None else self.started["secret"]
+        return secret
 
     @property
     def clients(self) -> Path:
@@ -166,16 +176,20 @@ class Journal:
         self._begun = True
         make_folder(self._work)
         model = write_tensors(self.folder / MODEL, self._model, {})
+        self._secret = randbits(62)
         start = {"format": FORMAT, "config": config, "fingerprints": fingerprints, "model": model}
+        start["secret"] = self._secret
         self._mark = write_json(self.folder / START, start)
         return config
 
-    def restore(self, simulation: Simulation, history: History) -> None:
-        """Bring a simulation and its history to where the last commit left them."""
+    def restore(self, simulation: Simulation, history: History) -> list[Record]:
+        """Bring a simulation and its history to where the last commit left them; return what was reported then."""
         self._commits = Commits(self._work, self._mark)
-        for record in self._commits.restore(simulation):
+        before = self._commits.restore(simulation)
+        for record in before:
             history.add(record)
         self._committed = monotonic()
+        return before
 
     def add(self, record: Record, simulation: Simulation) -> None:
         """Keep a record, and commit where it is time to.
@@ -263,7 +277,7 @@ def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:
         raise damaged(path, "does not say what a run follows from")
 
 
-_START = {"fingerprints": dict, "model": str}
+_START = {"fingerprints": dict, "model": str, "secret": int}
 _CONFIG = {"versions": dict, "execution": dict, "evaluate": dict, "method": dict, "rounds": int, "label": str}
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from descant.errors import SettingError
+from descant.errors import BusyError, SettingError
 
 
 class Lock:
@@ -21,7 +21,7 @@ class Lock:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(self._descriptor)
-                raise SettingError(
+                raise BusyError(
                     f"another process is at work on the run in {folder}: wait for it, or choose another folder"
                 ) from None
             except OSError as error:
@@ -33,3 +33,14 @@ class Lock:
 
     def release(self) -> None:
         os.close(self._descriptor)
+
+
+def at_work(folder: Path) -> bool:
+    """Whether another process is at work in a folder now."""
+    if not folder.is_dir():
+        return False
+    try:
+        Lock(folder).release()
+    except BusyError:
+        return True
+    return False

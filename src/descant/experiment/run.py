@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from descant.engine import Collapse, Simulation
 from descant.errors import SettingError
+from descant.experiment.best import Best, best, run_text
 from descant.experiment.folder import MODEL, RUN, START
-from descant.experiment.history import History
+from descant.experiment.history import History, Stopped
 from descant.experiment.journal import FORMAT, finished
 from descant.files import plain, write_json
 from descant.sealed import damaged, entry_of, read_json, write_tensors
@@ -53,6 +54,22 @@ class Run:
     def collapse(self) -> Collapse | None:
         """The round in which the federation collapsed, and why; None where it did not."""
         return self.history.collapse
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """The round that a callback stopped the run after, and why; None where none did."""
+        return self.history.stopped
+
+    def best(self, model: str | None = None, first: int = 0) -> Best:
+        """The round to report, and its figures: that chosen on validation data, or the last where there are none.
+
+        Its figures are those of `summary`, and what was spent up to this round. `model` is "personal" by default,
+        and "shared" where nothing else was evaluated; rounds are chosen from `first` on.
+        """
+        return best(self.history, model, first)
+
+    def __repr__(self) -> str:
+        return run_text(self.config, self.history)
 
     def summary(self, first: int = 0) -> dict[str, Any]:
         return self.history.summary(first)
@@ -109,12 +126,14 @@ class Run:
         write_tensors(folder / "state.safetensors", self._state(clients=not mapped), {})
         write_json(folder / "summary.json", self.summary())
         collapse = vars(self.collapse) if self.collapse else None
+        stopped = vars(self.stopped) if self.stopped else None
         history = {name: getattr(self.history, name) for name in ("metric", "higher_is_better", "may_be_undefined")}
         # Where the clients' rows are. In a folder of leaves, who is not `touched` still has its first state.
         where = "clients/leaves.json" if mapped else "state.safetensors"
         names = [*(f"{name}.parquet" for name in _TABLES), "state.safetensors", "summary.json", MODEL, where]
         files = {name: entry_of(folder / name) for name in dict.fromkeys(names) if (folder / name).exists()}
         about = {"format": FORMAT, "collapse": collapse} | history | {"clients": where, "files": files}
+        about |= {"stopped": stopped} if stopped else {}
         if (folder / START).exists():  # what the run followed from, and that the commits were of
             start, begun = read_json(folder / START)
             about |= {"begun": begun, "fingerprints": start["fingerprints"]}
@@ -145,6 +164,7 @@ class Run:
             history.may_be_undefined = about.get("may_be_undefined", False)  # which the first runs did not say
             fill(history, rounds, clients)
             history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
+            history.stopped = Stopped(**about["stopped"]) if about.get("stopped") else None
             return cls(about["config"], history)
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(folder / RUN, "does not fit the tables beside it") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from json import dumps, loads
@@ -16,6 +16,7 @@ from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.engine import Record
 from descant.experiment.allowed import Name, OneOf
+from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
 from descant.experiment.dataspec import DataSpec, load_data
 from descant.experiment.declaration import Settings, setting
@@ -92,13 +93,15 @@ class RunSettings(Settings):
         out: Path | None = None,
         *,
         overwrite: bool = False,
-        progress: Callable[[Record], None] | None = None,
+        progress: bool | Callable[[Record], None] | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Run:
         """Run it, and leave it in the folder `out`."""
         journal = Journal.claim(out, overwrite, self.plain()) if out is not None else None
         data = self.federated_data()
         run_settings = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
-        run = simulate(self.task(data), data, self.method, **run_settings, out=journal, progress=progress)
+        told: dict[str, Any] = {"progress": progress, "callbacks": tuple(callbacks)}
+        run = simulate(self.task(data), data, self.method, **run_settings, out=journal, **told)
         run.config["settings"] = self.plain()
         return run
 

@@ -19,16 +19,20 @@ from descant.catalog import Spec, describe
 from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.engine import Evaluation, Plan, Record, Simulation, cohort_size
+from descant.engine.newcomers import Parties, apart
 from descant.errors import SettingError
 from descant.execution import Execution, Loop
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
 from descant.experiment.allowed import refusal
+from descant.experiment.callback import Callback
 from descant.experiment.declaration import Call, Settings
 from descant.experiment.identity import fingerprints
 from descant.experiment.journal import Journal
+from descant.experiment.listeners import Listeners
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.parts import Part
+from descant.experiment.progress import watched
 from descant.methods import Method
 from descant.task import Task
 from descant.task.targets import check_targets
@@ -56,6 +60,8 @@ def simulate(
     downlink: Codec | Spec = "native",
     attacks: Attack | Spec | Sequence[Attack | Spec] = (),
     malicious: int | float | Sequence[int] | None = None,
+    newcomers: int | float | Sequence[int | str] | None = None,
+    newcomer_rounds: int = 1,
     lost: float = 0.0,
     secret: int | None = None,
     mode: Literal["auto", "compile", "vmap", "loop"] = "auto",
@@ -67,7 +73,8 @@ def simulate(
     label: str | None = None,
     out: str | Path | Journal | None = None,
     overwrite: bool = False,
-    progress: Callable[[Record], None] | None = None,
+    progress: bool | Callable[[Record], None] | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
 ) -> Run:
     """Train `method` on the clients of `data` for a number of rounds.
 
@@ -91,6 +98,9 @@ def simulate(
         attacks: what malicious clients do: one attack or several, by object, name or spec.
         malicious: which clients attack: how many or a share of all, drawn by the seed, or a list of their numbers.
             They are the same for every method. With `attacks` it has to be given; 0 is nobody.
+        newcomers: clients that never take part in training, and are evaluated as ones who come later: how many or a
+            share of all, drawn by the seed, or a list of their numbers or names. Their figures stand apart.
+        newcomer_rounds: how many rounds of work on its own training data a newcomer does before it is evaluated.
         lost: the share of messages that are lost on their way up, after the work was done.
         secret: what the parties draw in private (noise, masks) follows from it; by default it is drawn from the
             system, and follows from nothing that others know.
@@ -109,12 +119,15 @@ def simulate(
         label: the run's name in tables and charts; the method's by default. Runs of the same label are its seeds.
         out: a folder to leave the run in. Should it be interrupted, `resume` goes on with it from there.
         overwrite: replace the run that already lies in `out`.
-        progress: called with every record as it is made.
+        progress: True shows a bar, in a terminal and in a notebook, and a line now and then elsewhere. A function
+            is called with every record as it is made.
+        callbacks: what looks on while the run goes on, and may stop it: objects of `descant.callbacks`, or of your
+            own.
     """
     given = dict(locals())  # the arguments, as they are declared in descant.experiment.declaration
     for name in ("task", "data", "method"):
         del given[name]
-    _refuse_others(task, data)
+    refuse_others(task, data)
     check_targets(task, data)
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = Part("methods").check("method", method)
@@ -126,20 +139,28 @@ def simulate(
     except (RuntimeError, AssertionError) as error:  # the latter from a build of torch without CUDA
         why = str(error).splitlines()[0]
         raise SettingError(f"device = '{call.device}': there is no such device here ({why})") from error
-    plan = plan_of(call, data)
+    parties = apart(data, call.newcomers, call.seed)
+    plan = plan_of(call, parties)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
-    with using_threads(call.threads), journal or nullcontext():
-        return _carry_out(task, data, learns, call, plan, journal)
+    title = call.label or learns.name
+    shown = watched(call.progress, title, call.seed, call.rounds)
+    with using_threads(call.threads), journal or nullcontext(), shown as progress:
+        return _carry_out(task, data, parties, learns, replace(call, progress=progress), plan, journal)
 
 
-def plan_of(settings: Settings, data: FederatedData) -> Plan:
+def plan_of(settings: Settings, parties: Parties) -> Plan:
     """What the engine needs to know of the settings."""
+    clients, malicious = len(parties.data), settings.malicious or 0
+    if isinstance(malicious, tuple):  # those who take part are numbered anew where others come later
+        if late := set(malicious) & set(parties.order[clients:]):
+            raise SettingError(f"malicious: the clients {sorted(late)} come later, and send nothing to forge")
+        malicious = tuple(parties.order.index(k) if k in parties.order else k for k in malicious)
     if settings.attacks and settings.malicious is None:
         raise SettingError("attacks: nobody carries them out; say who attacks, as in malicious=0.2 (0 is nobody)")
     return Plan(
         rounds=settings.rounds,
-        cohort=cohort_size(settings.cohort, len(data)),
+        cohort=cohort_size(settings.cohort, clients),
         seed=settings.seed,
         sampling=settings.sampling,
         trainers=settings.trainers,
@@ -153,13 +174,14 @@ def plan_of(settings: Settings, data: FederatedData) -> Plan:
         codec=settings.codec,
         downlink=settings.downlink,
         attacks=settings.attacks,
-        malicious=malicious_clients(settings.malicious or 0, len(data), settings.seed),
+        malicious=malicious_clients(malicious, clients, settings.seed),
+        newcomer_rounds=settings.newcomer_rounds,
         lost=settings.lost,
         secret=settings.secret,
     )
 
 
-def _refuse_others(task: Any, data: Any) -> None:
+def refuse_others(task: Any, data: Any) -> None:
     """Refuse what is no task and no data, and say how to make one."""
     if isinstance(task, nn.Module):
         name = type(task).__name__
@@ -174,13 +196,20 @@ def _refuse_others(task: Any, data: Any) -> None:
 
 
 def _carry_out(
-    task: Task, data: FederatedData, method: Method, call: Call, plan: Plan, journal: Journal | None
+    task: Task,
+    given: FederatedData,
+    parties: Parties,
+    method: Method,
+    call: Call,
+    plan: Plan,
+    journal: Journal | None,
 ) -> Run:
-    """Run what was planned, from the beginning or from where the journal left it."""
+    """Run what was planned for the `given` data, from the beginning or from where the journal left it."""
     acting = {name: getattr(plan, name) for name in ("aggregator", "codec", "downlink", "attacks")}
-    prints = fingerprints(task, data, method, **acting) if journal is not None else {}
+    prints = fingerprints(task, given, method, **acting) if journal is not None else {}
     task = task if journal is None else journal.start(task)
-    data = data.to(dtype=task.dtype, device=call.device)
+    data = parties.data.to(dtype=task.dtype, device=call.device)
+    newcomers = parties.newcomers and parties.newcomers.to(dtype=task.dtype, device=call.device)
     trainers = plan.cohort if plan.trainers == "cohort" else len(data)
     asked = min(plan.chunk, trainers) if plan.chunk else None
     execution, at_once, why = prepare(
@@ -195,28 +224,33 @@ def _carry_out(
         "channels_last": getattr(execution, "channels_last", False),
         "fallbacks": list(execution.notes),
     }
-    config = _config(task, data, method, call, plan, carried_out, prints)
+    config = _config(task, given, method, call, plan, carried_out, prints)
     if journal is not None:
         config = journal.begin(config, prints)
+        plan = plan if plan.secret is not None else replace(plan, secret=journal.secret)
     execution = _as_begun(execution, config["execution"], journal)
-    metric, federation = task.metric, Federation.of(data, plan.malicious.tolist())
+    metric = task.metric
+    federation = Federation.of(parties.everyone, plan.malicious.tolist(), taking_part=len(data))
     history = History(metric.name, metric.higher_is_better, federation, may_be_undefined=metric.may_be_undefined)
     folder = journal.clients if journal is not None and call.store == "disk" else None
-    simulation = Simulation(execution, data, method, plan, at_once, folder)
-    if journal is not None:
-        journal.restore(simulation, history)
-    with using_threads(threads_inside(execution)):
+    simulation = Simulation(execution, data, method, plan, at_once, folder, newcomers)
+    before = journal.restore(simulation, history) if journal is not None else []
+    listeners = Listeners(call.callbacks, history, journal.folder if journal is not None else None)
+    with listeners, using_threads(threads_inside(execution)):
+        listeners.start(config, before, simulation)
         for record in simulation.run() if history.collapse is None else ():
             history.add(record)
             if journal is not None:
                 keep_notes(journal.folder, execution.notes)
                 journal.add(record, simulation)
-            if call.progress is not None:
+            if callable(call.progress):
                 call.progress(record)
+            listeners.take(record, simulation)
     run = Run(config, history, simulation)
     if journal is not None:
         run.save(journal.folder)
         journal.finish()
+    listeners.end(run)
     return run
 
 

@@ -38,7 +38,7 @@ def _row(label: str, summaries: Sequence[dict[str, Any]]) -> Row:
     named = dict.fromkeys(
         n for s in summaries for n, v in s.items() if isinstance(v, int | float) and not isinstance(v, bool)
     )
-    names = [n for n in named if n != "collapsed_round"]  # there is none where a run has not collapsed
+    names = [n for n in named if n not in ("collapsed_round", "stopped_round")]  # most runs have none
     values = {n: np.array([s.get(n, np.nan) for s in summaries], dtype=float) for n in names}
     return Row(
         label=label,
@@ -94,6 +94,12 @@ def with_spread(mean: float, spread: float | None, digits: int = 3) -> str:
         return text
     places = len(text.partition(".")[2])
     return f"{text} ±{short(spread) if 'e' in text else f'{spread:,.{places}f}'}"
+
+
+def share_text(shares: Sequence[float]) -> str:
+    """The mean of some runs' shares in percent, with what they differ by."""
+    percent = 100 * np.array(shares)
+    return f"{with_spread(float(percent.mean()), float(percent.std(ddof=1)) if len(shares) > 1 else None, 1)} %"
 
 
 def unequal(table: Sequence[Row], figure: str = "examples_per_client", tolerance: float = 0.01) -> dict[str, float]:

@@ -19,16 +19,18 @@ from descant.methods.inexact import Inexact, Slope
 class ADMM(Inexact):
     """The fields of the ADMM methods: min sum_i alpha_i F_i(w_i) such that w_i = w, with duals pi_i.
 
-    `rho` is the penalty parameter. The server keeps the last u_i = w_i + pi_i / rho of all m clients and aggregates
-    them to w, however few took part in a round. `dual=False` keeps pi_i = 0: an inexact penalty method.
+    `rho` is the penalty parameter. The server keeps the last u_i = w_i + pi_i / rho of all m clients and
+    aggregates them to w, however few took part in a round. `dual=False` keeps pi_i = 0: an inexact penalty method.
 
-    alpha_i is 1/m; or, if `weighted`, n_i/n: then n_i goes along with u_i, and the server
-    tells n, taking clients that it has not heard for as large as the others are on average (in the first round it
-    has heard nobody, and alpha_i is 1/m). Only alpha_i / rho matters: an n that is c times too large is such a rho.
+    alpha_i is 1/m or, if `weighted`, n_i/n. With `weighted`, a client sends n_i along with u_i, and the server
+    broadcasts n. It counts a client that it has not heard from as having the mean number of examples of the
+    others; in the first round it has heard from nobody, and alpha_i is 1/m. Only the ratio alpha_i / rho matters,
+    so that an n that is c times too large acts as a rho that is c times too large.
 
-    The work of a round is `epochs` (H passes) or `steps`. With `eps`, one minibatch is held and descended until the
-    local problem's gradient is so small that ||alpha_i g||^2 <= eps_i, where eps_i starts at `eps` and shrinks by
-    the factor `upsilon` whenever the client takes part; or for `cap` steps, and how many were capped is reported.
+    The work of a round is `epochs` (H passes) or `steps`. With `eps` there is one minibatch a round, which is
+    descended until ||alpha_i g||^2 <= eps_i, where g is the gradient of the local problem, or for `cap` steps.
+    eps_i is `eps` at first, and is multiplied by `upsilon` whenever the client takes part. The run reports how
+    many clients were capped.
     """
 
     rho: float = 0.1

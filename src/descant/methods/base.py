@@ -59,7 +59,11 @@ class Gradient(Protocol):
 
 
 class Until(NamedTuple):
-    """What a step returns that can finish early: the next x, and which clients [K] had met the rule at the last."""
+    """What a step returns that may end before all steps are taken.
+
+    `x` is the next x. `met` [K] says which clients met the stopping rule at the x before it; these take no more
+    steps, and keep the x before it.
+    """
 
     x: Any
     met: Tensor
@@ -159,8 +163,8 @@ class LocalView(Protocol):
     def losses(self, x: Tensor, part: str = "train", model: str | None = None) -> Tensor:
         """The mean loss [K] of the models x [K, d] on a part of the clients' own data.
 
-        They predict with the running statistics of `model`, by default the one that was trained last in this round;
-        before any was, with the shared model's.
+        They predict with the running statistics of `model`, by default the one that was trained last in this
+        round; before any was, with the shared model's.
         """
         ...
 
@@ -261,7 +265,10 @@ class Method(ABC):
 
     @property
     def refuses(self) -> Mapping[str, str]:
-        """Settings of a run that the method cannot be run with, other than by default, and why."""
+        """Settings of a run that the method cannot be run with, other than by default, and why.
+
+        These may be "own_start", "trainers" and "aggregator".
+        """
         return {}
 
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:

@@ -25,14 +25,15 @@ def role_of(r: int) -> str:
 class Bilevel(Inexact):
     """The fields of the bilevel methods.
 
-    `lam` weighs the tie. `lr` is the rate of the lower level, `eta` that of the reference w, `R` the number of
-    alternations a round, and w <- (1 - beta) w + beta mean of w_k, plain or, if `weighted`, by numbers of examples.
+    `lam` weighs the tie. `lr` is the rate of the lower level, and `R` the number of alternations a round. `eta` is
+    the rate of the reference w. `beta` is the server's share in w <- (1 - beta) w + beta mean of w_k. `weighted`
+    takes the mean by numbers of examples.
 
     By default the lower level is descended for 20 steps, each on a fresh minibatch, as the authors' codes do. With
     `nu`, as the papers write it, one minibatch is held and descended until the squared norm of the gradient is at
     most nu, or for `cap` steps; how many clients were capped is reported (at p = 1 a subgradient never vanishes).
 
-    `eta`, `nu` and `batch` may depend on the round, as in Theorems 14 and 15 of lp-proj.
+    The values of `eta`, `nu` and `batch` may depend on the round, as in Theorems 14 and 15 of lp-proj.
     """
 
     default_work: ClassVar[Work] = Work(steps=20)

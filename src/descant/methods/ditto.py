@@ -23,8 +23,8 @@ from descant.trees import without
 class Ditto(OverSolver):
     """Ditto (Li et al., 2021), Algorithm 1: min_v f_k(v) + lam/2 ||v - w*||^2, with w* from any global solver.
 
-    Sends what the solver sends; v never leaves the client. lam = 0 is local training. In a round in which the
-    solver is silent, v is tied to the model that the client heard last.
+    `lam` weighs the tie: lam = 0 is local training. Sends what the solver sends; v never leaves the client. In a
+    round in which the solver is silent, v is tied to the model that the client heard last.
 
     v and w are trained jointly. With `after`, w* comes first (the fine-tuning of section 3.2): so many rounds are
     the solver's alone, and in those that follow v is trained from w*, which a client hears when it first takes part

@@ -25,18 +25,18 @@ from descant.task import Layout
 class FedPlus(Descent):
     """Fed+ (Kundu et al., 2022), Algorithm 1: min_{W, w} mean_k f_k(w_k) + sigma delta psi_delta(w_k - w).
 
-    psi_delta is the Moreau envelope of the `penalty` psi: Psi = sigma delta psi in the paper's eq. (3). The shared
-    model w is the centre of all w_k under it (eq. 7), which depends on delta alone: sigma may be 0, and delta = 0
-    makes medians exact. Sends w_k.
+    psi_delta is the Moreau envelope of the `penalty` psi: Psi = sigma delta psi in the paper's eq. (3). `sigma`
+    weighs the tie, and `delta` smooths it. The shared model w is the centre of all w_k under it (eq. 7), which
+    depends on delta alone: sigma may be 0, and delta = 0 makes medians exact. Sends w_k.
 
-    A local step starts from (1 - lam) w_k + lam w. It keeps the share `kappa`, by default 1 / (1 + lr sigma), and
-    takes the rest from w + theta_k. The centre is that of all N `parties`, each with the model that it sent last,
-    or of the cohort's. It is solved up to a residual of `tol`, or for `cap` iterations, and both are reported;
-    aggregation="run" puts the run's aggregator in its place. `layers` may have a penalty and a delta of their own
-    (the hybrids of section 4.4).
+    A round starts from (1 - lam) w_k + lam w, where `lam` is the share of w. A local step keeps the share `kappa`,
+    by default 1 / (1 + lr sigma), and takes the rest from w + theta_k. The centre is that of all N `parties`, each
+    with the model that it sent last, or of the cohort's. It is solved up to a residual of `tol`, or for `cap`
+    iterations, and both are reported. `aggregation="run"` puts the run's aggregator in its place. `layers` may
+    have a penalty and a delta of their own (the hybrids of section 4.4).
 
-    Table 1: sigma = 0 is local training; with lam = 1 and the cohort it is FedAvg (squared), and with delta = 0 RFA
-    (l2) and the coordinate-wise median (l1). FedProx at the rate lr kappa is lam = 1 with the indicator.
+    Table 1: sigma = 0 is local training; with lam = 1 and the cohort it is FedAvg (squared), and with delta = 0
+    RFA (l2) and the coordinate-wise median (l1). FedProx at the rate lr kappa is lam = 1 with the indicator.
     """
 
     name: ClassVar[str] = "fed+"

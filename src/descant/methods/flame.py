@@ -18,8 +18,9 @@ class FLAME(ADMM):
     """FLAME (Zhu et al., 2024), Algorithm 1: min sum_i alpha_i (f_i(theta_i) + lam/2 ||theta_i - w||^2), by ADMM.
 
     Sends u_i = w_i + pi_i / rho, d numbers; the server keeps the last u_i of every client, and w is their mean
-    (14). theta_i is the personal model, w the global one. The local work starts from the client's last theta_i and
-    is pulled towards its own w_i (line 12), or, with pull="global", towards w, as the authors' code does.
+    (14). theta_i is the personal model, w the global one. `lam` weighs the tie between them. The local work starts
+    from the client's last theta_i and is pulled towards its own w_i (line 12), or, with `pull="global"`, towards w,
+    as the authors' code does.
 
     Clients start with w_i = theta_i and pi_i = 0 (33), so that pi_i = lam alpha_i (theta_i - w_i) throughout
     (Lemma 3), and where rho = lam alpha_i, as in the paper's comparisons, u_i is theta_i itself. lam = 0 is local

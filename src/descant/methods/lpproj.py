@@ -20,8 +20,9 @@ from descant.methods.schedules import in_round
 class LpProj(Bilevel):
     """lp-proj (Lin et al., 2022 and 2024), Algorithm 1: min_w mean_k min_x f_k(x) + lam/p ||w - P x||_p^p.
 
-    P is a `dim` x d random matrix that every party derives from the seed. Sends w_k, `dim` numbers; there is no
-    shared model, only the reference w. P = I is pFedMe at p = 2 and RSA at p = 1.
+    P is a `dim` x d random matrix that every party derives from the seed. `projection` is the kind of P. `p` is
+    the exponent of the tie, 1 or more. Sends w_k, `dim` numbers; there is no shared model, only the reference w. P
+    = I is pFedMe at p = 2 and RSA at p = 1.
 
     A reference that has overflowed is a collapse. With `overflow="local"`, at p = 1, one that is not a number no
     longer pulls, and clients go on alone: so does the authors' code, where sign(NaN) is 0. The messages are not

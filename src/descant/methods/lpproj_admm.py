@@ -19,9 +19,10 @@ from descant.methods.flame import FLAME
 class LpProjADMM(FLAME):
     """ADMM-based lp-proj-2 (Zhu et al., 2024), Algorithm 2: min sum_i alpha_i (f_i(x) + lam/2 ||w - P x||^2).
 
-    FLAME's lines with P theta_i in the place of theta_i (185-188); P is a `dim` x d random matrix that every party
-    derives from the seed. Sends u_i, `dim` numbers; there is no shared model, only the reference w. As in lp-proj,
-    w and w_i start at zero, so that Lemma 3 holds once a client has taken part. P = I is FLAME.
+    FLAME's lines with P theta_i in the place of theta_i (185-188). P is a `dim` x d random matrix that every party
+    derives from the seed. `projection` is the kind of P. Sends u_i, `dim` numbers; there is no shared model, only
+    the reference w. As in lp-proj, w and w_i start at zero, so that Lemma 3 holds once a client has taken part.
+    P = I is FLAME.
     """
 
     name: ClassVar[str] = "lp-proj-admm"

@@ -19,7 +19,11 @@ from descant.trees import under, within
 
 @dataclass(frozen=True, kw_only=True)
 class OverSolver(Descent):
-    """Personal models beside the shared one of `solver`, which travels, is combined and is drawn for as it says."""
+    """Personal models beside the shared model of a `solver`.
+
+    The solver decides everything about the shared model: what is sent, how the server combines it, and which
+    clients take part in a round.
+    """
 
     trains: ClassVar[tuple[str, ...]] = ("shared", "personal")
     has_shared: ClassVar[bool] = True

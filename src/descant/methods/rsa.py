@@ -22,7 +22,7 @@ class RSA(Bilevel):
     own penalty is ||.||_p and not its p-th power, so that the two agree at p = 1 only. In the paper clients send
     x_k and the server takes the signs: w moves by the same step, with their sum in the place of their mean.
 
-    `overflow` is lp-proj's.
+    `overflow` says what becomes of a reference that has overflowed, as in lp-proj.
     """
 
     name: ClassVar[str] = "rsa"

@@ -52,6 +52,20 @@ class Entry:
     def collapsed(self) -> list[Run]:
         return [run for run in self.runs if run.collapse is not None]
 
+    @cached_property
+    def alike(self) -> bool:
+        """Whether several seeds end with the same losses of every client, up to rounding: they drew nothing."""
+        if len(self.runs) < 2 or self.collapsed or not all(h.evaluated for h in self.histories):
+            return False
+        losses = [
+            np.concatenate(
+                [v for rounds in h.evaluated.values() for c, v in rounds[max(rounds)].items() if "loss" in c]
+            )
+            for h in self.histories
+        ]
+        same = (a.shape == losses[0].shape and np.allclose(a, losses[0], 1e-4, 0.0, equal_nan=True) for a in losses)
+        return all(same)
+
     @property
     def federation(self) -> Federation | None:
         """Who takes part, where that is the same for every seed: not where each draws its data anew."""

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from descant.report.figure import Chart, Figure
 from descant.report.gather import Experiment
+from descant.report.harm import harmed, newcomers
 from descant.report.look import DARK, LIGHT, VARIABLES, Style, config
 from descant.report.tables import (
     RULES,
@@ -85,6 +86,8 @@ def _section(
         },
         "legend": {entry.label: _css(styles[entry.label]) for entry in experiment.entries},
         "figures": [_placed(experiment, figure, specs) for figure in figures],
+        "harmed": harmed(experiment, found),
+        "newcomers": newcomers(experiment, found),
         "worst": worst_served(experiment),
         "all_figures": all_figures(found),
         "differences": differences(experiment),

@@ -72,9 +72,9 @@ def overview(experiment: Experiment, found: list[Row], rule: str, full: bool = F
     lines = []
     for row in found:
         name = row.label if not row.collapsed else f"{row.label} (collapsed: {row.collapsed} of {row.seeds})"
-        cells = [_figure(row, name) for name in kept.values()]
+        cells = [figure_cell(row, name) for name in kept.values()]
         cells += [_beside(found_there[row.label], row.seeds) for found_there in others.values()]
-        cells.append(_figure(row, f"{model}.round@{rule}", whole=True))
+        cells.append(figure_cell(row, f"{model}.round@{rule}", whole=True))
         cells += [
             Cell(human_bytes(row.mean[name]) if "bytes" in name else f"{row.mean[name]:,.0f}", row.mean[name])
             for name in spent.values()
@@ -102,7 +102,7 @@ def _beside(found: tuple[float, float] | None, seeds: int) -> Cell:
 def all_figures(found: list[Row]) -> Table:
     """Every figure by its full name, a column an entry."""
     names = dict.fromkeys(name for row in found for name in row.mean)
-    lines = [(Cell(name, name), *(_figure(row, name) for row in found)) for name in names]
+    lines = [(Cell(name, name), *(figure_cell(row, name) for row in found)) for name in names]
     caption = "Every figure: MODEL.PART_MEASURE.STATISTIC@ROUND, mean ± standard deviation over seeds."
     return Table(caption, ("figure", *(row.label for row in found)), tuple(lines))
 
@@ -158,6 +158,10 @@ def notices(experiment: Experiment, found: list[Row]) -> list[str]:
             round, why = run.collapse.round, run.collapse.why
             seed = entry.seeds[entry.runs.index(run)]
             said.append(f"{entry.label}, seed {seed}, collapsed in round {round}: {why}.")
+        for seed, run in zip(entry.seeds, entry.runs, strict=True):
+            if run.stopped is not None:
+                after = f"after round {run.stopped.round} of {run.config['rounds']}"
+                said.append(f"{entry.label}, seed {seed}, was stopped {after}: {run.stopped.why}.")
     if len(found) > 1:
         if spent := unequal(found):
             said.append(f"Not at equal compute: example gradients a client are {_listed(spent, '{:,.0f}'.format)}.")
@@ -172,12 +176,19 @@ def notices(experiment: Experiment, found: list[Row]) -> list[str]:
         if len({tuple(s) for s in seeds.values()}) > 1:
             told = "; ".join(f"{label} has {', '.join(s)}" for label, s in seeds.items())
             said.append(f"Not the same seeds: {told}.")
+    for entry in experiment.entries:
+        if entry.alike:
+            many = (
+                f"{entry.label}: its {len(entry.runs)} seeds gave the same result up to rounding, and count as one"
+            )
+            said.append(f"{many}. Nothing was drawn by them: no cohort, no minibatch, no model and no data.")
     if all(row.seeds == 1 for row in found):
         said.append("One seed: there is no spread, and small differences may be chance.")
     return said
 
 
-def _figure(row: Row, name: str, whole: bool = False) -> Cell:
+def figure_cell(row: Row, name: str, whole: bool = False) -> Cell:
+    """A figure of a row, with its spread over seeds; as a `whole` number without."""
     if name not in row.mean or not isfinite(row.mean[name]):
         return Cell("–")
     mean, spread = row.mean[name], row.spread[name]

@@ -89,6 +89,8 @@ def verdict(experiment: Experiment) -> str:
     said += f": {gap_text(abs(gap.mean))} {side} {second.label} ({gap.support})."
     if gap.seeds < 2:
         return said
+    if best.alike and second.alike:
+        return f"{said} Their seeds gave the same results up to rounding, and say nothing about chance."
     level_with = [
         entry.label
         for entry, others, _ in order[1:]

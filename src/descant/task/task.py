@@ -165,6 +165,11 @@ class Task:
         """The task's own objective: the mean loss over the real examples of one client's batch."""
         return masked_mean(self.loss(predict(x), batch.targets), batch.mask)
 
+    def __repr__(self) -> str:
+        about = self.describe()
+        model = f"{type(self.model).__name__}, {self.dim:,} parameters, {about['dtype']}"
+        return f"Task({model}; loss {about['loss']}, metric {self.metric.name})"
+
     def describe(self) -> dict[str, Any]:
         loss = getattr(self.loss, "__name__", type(self.loss).__name__)
         about = {"model": str(self.model), "parameters": self.dim, "loss": loss, "metric": self.metric.name}

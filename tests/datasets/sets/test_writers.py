@@ -10,6 +10,7 @@ import pytest
 
 from descant.data import DataError
 from descant.datasets import DATASETS
+from descant.errors import SettingError
 
 RNG = np.random.default_rng(7)
 
@@ -42,6 +43,17 @@ def test_writers_are_grouped_in_their_order(
     assert len(data) == 4
     first = {writers[int(n)] for n in (data.train.client(0)[0][:, 0, 0, 0] * 255).round().tolist()}
     assert first <= set(range(5))
+
+
+def test_writers_train_on_a_few_of_their_digits(
+    tmp_path: Path, write_mnist: Callable[..., Path], write_idx: Callable[..., Path]
+) -> None:
+    write_writers(write_mnist(tmp_path), write_idx, [n % 20 for n in range(200)])
+    whole, few = (DATASETS["mnist-by-writer"](root=tmp_path, most=most) for most in (None, 3))
+    assert few.train.sizes.tolist() == [3] * 20 and few.settings["most"] == 3
+    assert few.test.inputs.equal(whole.test.inputs) and few.valid.inputs.equal(whole.valid.inputs)
+    with pytest.raises(SettingError, match="most = 0: it must be a positive number"):
+        DATASETS["mnist-by-writer"](root=tmp_path, most=0)
 
 
 def test_writers_of_another_number_of_digits_are_refused(

@@ -20,11 +20,13 @@ from descant.datasets.readers.leaf import read_leaf
 from descant.datasets.readers.npz import read_chars74k
 from descant.datasets.sets.images import pictures
 from descant.datasets.sources import folder_of
+from descant.errors import SettingError
 
 
 def mnist_by_writer(
     *,
     clients: int | None = None,
+    most: int | None = None,
     test: float = 0.2,
     valid: float = 0.2,
     seed: int = 0,
@@ -36,8 +38,11 @@ def mnist_by_writer(
 
     QMNIST's labels say who wrote which (19 to 131 digits each). The writers of the official test part are others,
     so that a client is tested on a share of its own digits. With `clients`, writers are grouped in their order into
-    that many, as FLAME's code groups writers for its feature skew.
+    that many, as FLAME's code groups writers for its feature skew. With `most`, a client trains on that many of its
+    digits at most, drawn by the seed; what it validates and tests on stays.
     """
+    if most is not None and most < 1:
+        raise SettingError(f"most = {most}: it must be a positive number of digits, or nothing")
     whole, writers = read_mnist(folder_of("mnist", root)), read_writers(folder_of("qmnist-labels", root))
     if len(writers) != whole.test_from:
         problem = f"it has {len(writers)} writers' rows, and MNIST {whole.test_from} training digits"
@@ -52,7 +57,10 @@ def mnist_by_writer(
         owner_names=tuple(f"writer {writer}" for writer in ids.tolist()),
         test_from=None,
     )
-    return pictures(examples, Natural(clients=clients), test, valid, seed, mean, std)
+    data = pictures(examples, Natural(clients=clients), test, valid, seed, mean, std)
+    if most is None:
+        return data
+    return replace(data, train=data.train.at_most(most, seed), settings={**data.settings, "most": most})
 
 
 def femnist(

@@ -1,0 +1,150 @@
+"""The cells of a grid: runs that are known by what their result follows from."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from json import dumps, loads
+from pathlib import Path
+from typing import Any
+
+from descant.data.errors import DataError
+from descant.engine import Record
+from descant.experiment.callback import Callback
+from descant.experiment.datafiles import stamp
+from descant.experiment.folder import RUN, START
+from descant.experiment.journal import Journal, finished, unfinished
+from descant.experiment.resume import resume
+from descant.experiment.run import Run
+from descant.experiment.settings import RunSettings
+from descant.sealed import read_json, write_json
+
+_FILES = "files.json"  # in a cell's folder: the files of its data, as `stamp` saw them
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Who looks on at a cell while it is run."""
+
+    progress: Callable[[Record], None] | None = None
+    callbacks: tuple[Callback, ...] = ()
+
+    def identity(self) -> list[Any]:
+        """What a result follows from: the callbacks that may stop a run."""
+        return [found for callback in self.callbacks if (found := callback.identity()) is not None]
+
+
+class Cell(ABC):
+    """One run of a grid."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The row of a table that the run belongs to."""
+
+    @property
+    @abstractmethod
+    def seed(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int: ...
+
+    @abstractmethod
+    def identity(self) -> Any:
+        """What the result follows from, as plain data."""
+
+    @abstractmethod
+    def place(self, folder: Path) -> Path:
+        """The folder of the cell: `folder`, or beside it where that holds a run on other data."""
+
+    @abstractmethod
+    def begin(self, out: Path | None, listening: Listening) -> Run:
+        """Run it from the beginning."""
+
+    @abstractmethod
+    def go_on(self, out: Path, listening: Listening) -> Run:
+        """Run it from its last commit on."""
+
+    @property
+    def key(self) -> str:
+        """The name of the cell's folder: its label and seed to read, and a hash of what its result follows from.
+
+        How the run is carried out (mode, device, chunk, threads, store, commit) does not belong to it, and neither
+        does a setting that has its default, here or inside a method: a setting that is added renames no cell.
+        """
+        text = dumps(self.identity(), sort_keys=True)
+        slug = re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
+        return f"{slug}-seed{self.seed}-{blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+    def __str__(self) -> str:
+        return f"'{self.label}' (seed {self.seed})"
+
+
+@dataclass(frozen=True)
+class FromFile(Cell):
+    """A run as a settings file says it; `stops` is what callbacks that may stop it say of themselves."""
+
+    settings: RunSettings
+    stops: list[Any] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        return self.settings.title
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
+
+    @property
+    def rounds(self) -> int:
+        return self.settings.rounds
+
+    def identity(self) -> dict[str, Any]:
+        return self.settings.identity() | ({"stops": self.stops} if self.stops else {})
+
+    def place(self, folder: Path) -> Path:
+        """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now.
+
+        As long as no file of the data has another size or time, they are the same; if not, they are read and
+        compared.
+        """
+        if not finished(folder) and not unfinished(folder):
+            return folder
+        files = stamp(self.settings.data_spec)
+        if files is not None and _stamped(folder) == files:
+            return folder
+        try:
+            now = self.settings.federated_data().fingerprint
+        except (DataError, OSError):
+            return folder  # the files are gone, and the run is what is left
+        about = read_json(folder / (RUN if finished(folder) else START))[0]
+        then = about.get("config", {}).get("data", {}).get("fingerprint")
+        if then in (now, None):  # the first format did not say
+            with suppress(OSError):  # a folder that can only be read is compared the next time, too
+                write_json(folder / _FILES, {"files": files})
+            return folder
+        return folder.with_name(f"{folder.name}-{now[:8]}")
+
+    def begin(self, out: Path | None, listening: Listening) -> Run:
+        files = stamp(self.settings.data_spec)
+        run = self.settings.execute(out, progress=listening.progress, callbacks=listening.callbacks)
+        if out is not None:
+            write_json(out / _FILES, {"files": files})
+        return run
+
+    def go_on(self, out: Path, listening: Listening) -> Run:
+        files = stamp(self.settings.data_spec)
+        own = Journal.reopen(out).settings == loads(dumps(self.settings.plain()))  # and not a stranger's
+        run = resume(out, allow_imports=own, progress=listening.progress, callbacks=listening.callbacks)
+        write_json(out / _FILES, {"files": files})
+        return run
+
+
+def _stamped(folder: Path) -> Any:
+    """The files of the data that the run in a folder was made from, as far as it is known."""
+    return read_json(folder / _FILES)[0].get("files") if (folder / _FILES).is_file() else None
