@@ -11,7 +11,7 @@ from markdown_text import code, heading, prose, table
 
 import descant
 
-_PACKAGES = ("methods", "aggregators", "attacks", "codecs", "coupling", "data", "models")
+_PACKAGES = ("methods", "aggregators", "attacks", "codecs", "coupling", "data", "models", "task")
 _WIDE = 90  # characters from which on a signature is written one parameter a line
 
 

@@ -41,6 +41,20 @@ def test_clients_without_examples_are_left_out(rows: list[tuple[float, int]]) ->
         assert all(np.isnan(value) for value in across.values())
 
 
+@given(figures)
+def test_a_figure_that_is_undefined_for_a_client_leaves_it_out(rows: list[tuple[float, int]]) -> None:
+    values, sizes = arrays(rows)
+    undefined = np.where(np.arange(len(values)) % 3 == 1, np.nan, values)
+    kept = ~np.isnan(undefined)
+    together = across_clients(np.stack([undefined, values]), sizes, higher_is_better=True, undefined=True)
+    for t, here in enumerate((kept, np.ones_like(kept))):
+        expected = across_clients(values[here], sizes[here], higher_is_better=True)
+        for name, number in expected.items():
+            np.testing.assert_allclose(together[name][t], number, rtol=1e-12)
+    elsewhere = across_clients(undefined, sizes, higher_is_better=True)
+    assert np.isnan(elsewhere["mean"]) == bool((~kept & (sizes > 0)).any() or not (sizes > 0).any())
+
+
 @pytest.mark.parametrize(("N", "tenth"), [(1, 1), (9, 1), (10, 1), (11, 2), (20, 2), (25, 3), (100, 10)])
 @pytest.mark.parametrize("higher_is_better", [True, False])
 def test_the_worst_tenth_is_rounded_up_and_never_empty(N: int, tenth: int, higher_is_better: bool) -> None:

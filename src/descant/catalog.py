@@ -26,6 +26,7 @@ from descant.errors import SettingError, TaskError, shown, unknown
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
+from descant.task import METRICS, Metric
 from descant.values import plain, typed
 
 Spec = str | Mapping[str, Any]
@@ -42,6 +43,7 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "datasets": DATASETS,
     "partitions": PARTITIONS,
     "models": MODELS,
+    "metrics": METRICS,
 }
 # What the classes of a kind derive from; of other kinds are functions, which make what MADE says.
 BASES: dict[str, type] = {
@@ -55,7 +57,7 @@ BASES: dict[str, type] = {
     "schedules": ByRound,
     "partitions": Partition,
 }
-_MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module}
+_MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module, "metrics": Metric}
 _OWN = re.compile(r"(?:[\w+-]+(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
 NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
@@ -74,6 +76,15 @@ def check_spec(kind: str, spec: Spec, *, path: str, leading: int = 0) -> None:
     """Refuse a spec from which nothing can be built, without building anything."""
     _, make, settings = _opened(kind, spec, path)
     _values(make, path, f"{_singular(kind)} '{_named(spec)['name']}'", settings, leading)
+
+
+def taken_by(kind: str, spec: Spec, *fields: str) -> bool:
+    """Whether what a spec names has settings of these names; not where there is no such thing."""
+    try:
+        _, make, _ = _opened(kind, spec, None)
+    except SettingError:
+        return False
+    return set(fields) <= {p.name for p in parameters_of(make)}
 
 
 def fill(make: Callable[..., Any], values: Mapping[str, Any], *, path: str) -> Any:

@@ -11,13 +11,23 @@ Floats = NDArray[np.float64]
 STATISTICS = ("mean", "weighted_mean", "variance", "std", "worst_10", "best_10")
 
 
-def across_clients(values: Floats, sizes: NDArray[np.int64], higher_is_better: bool) -> dict[str, Floats]:
+def across_clients(
+    values: Floats, sizes: NDArray[np.int64], higher_is_better: bool, *, undefined: bool = False
+) -> dict[str, Floats]:
     """One figure per client [..., N] in a few numbers [...]; clients without examples (size 0) are left out.
+
+    So are clients whose figure is NaN, where that says that it is `undefined` for them. Elsewhere NaN is a result,
+    and comes out.
 
     `mean` counts every client the same and `weighted_mean` every example; `variance` (of the population) and
     `std` are the papers' measures of fairness; `worst_10` and `best_10` are the means of the worst-served and of
     the best-served tenth of the clients.
     """
+    if undefined and np.isnan(values).any():
+        if values.ndim > 1:  # other clients may be left out of every row
+            rows = [across_clients(row, sizes, higher_is_better, undefined=True) for row in values]
+            return {name: np.stack([row[name] for row in rows]) for name in STATISTICS}
+        sizes = np.where(np.isnan(values), 0, sizes)
     held = sizes > 0
     values, sizes = values[..., held], sizes[held]
     if not len(sizes):

@@ -54,6 +54,12 @@ def test_a_data_set_that_is_drawn_anew_for_every_run_is_shown_for_its_seed(file:
     assert drawn[0] == drawn[2] != drawn[1]
 
 
+def test_show_says_who_was_left_out(file: str) -> None:
+    tight = ("--set", "data.partition={name: power-law, clients: 6, labels: 2}", "--set", "data.least=300")
+    assert "Note: " in (printed := show(file, *tight, "--set", "data.tiny=drop")) and "left out" in printed
+    assert "pooled" in show(file, *tight, "--set", "data.tiny=pool")
+
+
 @pytest.mark.parametrize(("format", "begins"), [("html", b"<!DOCTYPE html>"), ("png", b"\x89PNG")])
 def test_show_draws_who_holds_what(tmp_path: Path, file: str, format: str, begins: bytes) -> None:
     where = tmp_path / f"drawn.{format}"

@@ -136,3 +136,65 @@ def test_bad_values_in_tensors_name_the_client() -> None:
     inputs[6] = torch.inf
     with pytest.raises(DataError, match=r"client '1': 1 of \d \w+ inputs hold NaN or infinity"):
         FederatedData.from_datasets(TensorDataset(inputs, Y), IDS)
+
+
+BY_NAME = {"Ulm": LISTS[0], "Bonn": LISTS[1]}
+
+
+@pytest.mark.parametrize("dataset", [TENSORS, PAIRS], ids=["tensors", "pairs"])
+def test_clients_by_name_hold_their_examples(dataset: Dataset[Any]) -> None:
+    data = FederatedData.from_datasets(dataset, BY_NAME, seed=5)
+    assert data.clients == ("Ulm", "Bonn") and [held(data, 0), held(data, 1)] == LISTS
+    arrays = FederatedData.from_arrays({name: (X[rows], Y[rows]) for name, rows in BY_NAME.items()}, seed=5)
+    assert data.fingerprint == arrays.fingerprint
+    arrayed = {name: np.array(rows) for name, rows in BY_NAME.items()}
+    assert FederatedData.from_datasets(dataset, arrayed, seed=5).fingerprint == data.fingerprint
+
+
+def test_clients_by_name_may_be_in_parts() -> None:
+    parts = {"Ulm": {"train": [0, 2], "valid": [5], "test": [7, 10]}, "Bonn": {"test": [], "train": [3, 1]}}
+    for dataset in (TENSORS, PAIRS):
+        data = FederatedData.from_datasets(dataset, parts)
+        assert [data.part(name).sizes.tolist() for name in ("train", "valid", "test")] == [[2, 2], [1, 0], [2, 0]]
+        assert torch.equal(data.train.inputs, X[[0, 2, 3, 1]]) and torch.equal(data.test.targets, Y[[7, 10]])
+
+
+def test_clients_whose_names_are_numbers() -> None:
+    assert FederatedData.from_datasets(TENSORS, {7: LISTS[0], 3: LISTS[1]}).clients == ("7", "3")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        (
+            {"Ulm": [0, 12], "Bonn": [1]},
+            "client 'Ulm': example 12 does not exist: the data set has examples 0 to 11",
+        ),
+        ({"Ulm": [0, 1], "Bonn": [1]}, r"client 'Bonn': example 1 is assigned twice \(also to client 'Ulm'\)"),
+        ({"Ulm": {"train": [0], "test": [0]}}, "client 'Ulm': example 0 is assigned twice"),
+        ({"Ulm": [0, 1, 2], "Bonn": []}, "client 'Bonn': no examples"),
+        ({"Ulm": {"train": [0]}, "Bonn": {"test": [1]}}, "client 'Bonn': no train part"),
+        ({"Ulm": {"train": [0]}, "Bonn": {"train": [], "test": [1]}}, "client 'Bonn': no train examples"),
+        ({"Ulm": {"train": [0]}, "Bonn": {"validation": [1]}}, "client 'Bonn': no part is called 'validation'"),
+        ({"Ulm": {"train": [0]}, "Bonn": [1]}, "client 'Bonn': comes as .* where others come in parts"),
+        ({"Ulm": [0.5]}, "client 'Ulm': the indices must be a flat sequence of integers, not float64"),
+        ({"Ulm": {"train": [[0]]}}, "client 'Ulm': the train indices must be a flat sequence of integers"),
+        ({"1": [0, 2], 1: [1, 3]}, "two clients have one name, as text and as a number"),
+        ({}, "the assignment gives nobody an example"),
+        ({"Ulm": []}, "the assignment gives nobody an example"),
+    ],
+)
+def test_mistakes_in_an_assignment_by_name(assignment: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        FederatedData.from_datasets(TENSORS, assignment)
+
+
+def test_an_example_that_is_none_names_its_client() -> None:
+    with pytest.raises(DataError, match="client 'Bonn': example 12 of the data set is a str"):
+        FederatedData.from_datasets(Pairs([*PAIRS.pairs, "not an example"]), {"Ulm": [0, 1], "Bonn": [12]})
+
+
+@pytest.mark.parametrize("assignment", [{"a": [0, 2, 5, 7], "b": [1]}, [[0, 2, 5, 7], [1]]], ids=["names", "lists"])
+def test_tiny_clients_of_a_data_set(assignment: Any) -> None:
+    data = FederatedData.from_datasets(TENSORS, assignment, least=2, tiny="drop")
+    assert len(data) == 1 and held(data, 0) == [0, 2, 5, 7] and len(data.notes) == 1

@@ -9,6 +9,7 @@ from shutil import rmtree
 from typing import Any
 
 import numpy as np
+import polars
 import pytest
 import torch
 import yaml
@@ -50,6 +51,8 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {"torch": torch, "dc": dc, "x_a": x, "y_a": y, "x_b": x, "y_b": y}
     found |= {"MyNet": lambda: torch.nn.Linear(60, 10), "my_loss": _loss, "my_metric": _hits}
     found |= {"dataset": TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), "assignment": y % 4}
+    hospital = ["Ulm"] * 16 + ["Bonn"] * 11 + ["Jena"] * 11 + ["Wald"] * 2
+    found["frame"] = polars.DataFrame({"hospital": hospital, "ill": y % 2, "age": x[:, 0]})
     found["data"] = dc.data.synthetic(clients=8, samples=40)
     found["task"], found["method"] = dc.Task(torch.nn.Linear(60, 10)), dc.methods.LpProj()
     found["run"] = dc.simulate(found["task"], found["data"], found["method"], rounds=2, out="runs/first")

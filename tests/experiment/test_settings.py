@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from descant.data import DataError
 from descant.errors import SettingError
 from descant.experiment.settings import RunSettings
 from descant.methods import LpProj
@@ -36,6 +38,17 @@ GOOD: dict[str, Any] = {"data": "digits", "method": "local", "rounds": 1}
         ({"method": {"name": "no.such.module:Method"}}, "cannot be imported"),
         ({"method": {"name": "fedavg", "steps": 2, "epochs": 1}}, "both steps and epochs"),
         ({"loss": "entropy"}, "no loss called 'entropy'"),
+        ({"metric": "f2"}, "metric: there is no metric called 'f2'. Did you mean 'f1'"),
+        (
+            {"metric": 3},
+            "metric = 3: it must be one of accuracy, f1, binary-f1, balanced-accuracy, auc, or nothing",
+        ),
+        ({"data": {"name": "digits", "least": 0}}, "data.least = 0: it must be a whole number, 1 or more"),
+        (
+            {"data": {"name": "digits", "tiny": "merge"}},
+            "data.tiny = 'merge': it must be 'refuse', 'drop' or 'pool'",
+        ),
+        ({"data": {"name": "digitts", "least": 2}}, "no dataset called 'digitts'. Did you mean 'digits'"),
         ({"aggregator": "average"}, "no aggregator called 'average'"),
         ({"trainers": "all"}, "trainers = 'all'"),
         ({"evaluate": {"every": 0}}, "evaluate.every = 0"),
@@ -132,3 +145,51 @@ def test_a_method_of_ones_own_is_named_by_its_import_path(tmp_path: Path, monkey
 
 def test_a_number_says_how_often_to_evaluate() -> None:
     assert RunSettings.of(GOOD | {"evaluate": 5}) == RunSettings.of(GOOD | {"evaluate": {"every": 5}})
+
+
+SPREAD = {"name": "digits", "partition": {"name": "power-law", "clients": 6, "labels": 2}, "seed": 1}
+
+
+def test_tiny_clients_of_data_of_any_kind_are_treated_as_the_file_says() -> None:
+    whole = RunSettings.of(GOOD | {"data": SPREAD}).federated_data()
+    sizes = whole.train.sizes + whole.valid.sizes + whole.test.sizes
+    least = int(sizes.sort().values[2])  # the two smallest have fewer
+    assert sizes.unique().numel() > 3
+    for tiny in ("drop", "pool"):
+        data = RunSettings.of(GOOD | {"data": SPREAD | {"least": least, "tiny": tiny}}).federated_data()
+        assert data.fingerprint == whole.without_tiny(least, tiny).fingerprint != whole.fingerprint
+        assert len(data) == (4 if tiny == "drop" else 5) and data.notes
+    with pytest.raises(DataError, match=f"2 clients, .* have fewer than least={least} examples"):
+        RunSettings.of(GOOD | {"data": SPREAD | {"least": least}}).federated_data()
+
+
+def test_a_folder_looks_for_tiny_clients_before_it_splits(tmp_path: Path) -> None:
+    for name, n in (("a", 10), ("b", 1)):
+        np.savez(tmp_path / f"{name}.npz", inputs=np.eye(10, dtype=np.float32)[:n], targets=np.arange(n) % 2)
+    spec = {"name": "folder", "folder": str(tmp_path), "least": 2, "tiny": "drop"}
+    data = RunSettings.of(GOOD | {"data": spec}).federated_data()
+    assert data.clients == ("a",) and "'b' (1)" in data.notes[0]
+
+
+def test_what_means_the_same_is_the_same_cell() -> None:
+    plain = RunSettings.of(GOOD | {"data": SPREAD}).identity()
+    assert (
+        RunSettings.of(GOOD | {"data": SPREAD | {"least": 1, "tiny": "refuse"}, "metric": None}).identity() == plain
+    )
+    for changed in ({"data": SPREAD | {"least": 2}}, {"data": SPREAD, "metric": "f1"}):
+        assert RunSettings.of(GOOD | changed).identity() != plain
+    run = GOOD | {"data": SPREAD | {"seed": "run", "least": 2}}
+    assert RunSettings.of(run).identity()["data"]["seed"] == "run"
+
+
+@pytest.mark.parametrize("model", ["linear", {"name": "mlp", "hidden": [4]}, "svm"])
+def test_a_model_for_bce_gives_one_logit(tmp_path: Path, model: Any) -> None:
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        x = rng.normal(size=(40, 3)).astype(np.float32)
+        np.savez(tmp_path / f"{name}.npz", inputs=x, targets=(x[:, 0] > 0).astype(np.int64))
+    spec = {"data": {"name": "folder", "folder": str(tmp_path)}, "model": model, "loss": "bce", "metric": "auc"}
+    run = RunSettings.of({**spec, "method": {"name": "local", "lr": 0.5, "steps": 50}, "rounds": 2}).execute()
+    assert run.config["task"]["loss"] == "bce" and run.config["settings"]["metric"] == "auc"
+    assert run.summary()["personal.test_auc.mean@last"] > 0.9
+    assert run.confusion().shape == (2, 2, 2)

@@ -89,6 +89,79 @@ def test_the_gradient_of_a_support_vector_machine(padded: Helper, grads: Helper,
             np.testing.assert_allclose(gradients[k], expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_bce_is_the_cross_entropy_of_a_probability(shape: tuple[int, ...]) -> None:
+    logits, labels = 3 * torch.randn(*shape).double(), torch.randint(0, 2, (40,))
+    loss, metric = LOSSES["bce"]
+    p = 1 / (1 + np.exp(-logits.numpy().ravel()))
+    by_hand = -np.where(labels == 1, np.log(p), np.log(1 - p))
+    np.testing.assert_allclose(loss(logits, labels), by_hand, rtol=1e-10)
+    two = torch.stack([torch.zeros(40).double(), logits.flatten()], 1)
+    torch.testing.assert_close(loss(logits, labels), cross_entropy(two, labels))
+    assert metric.of(logits, labels).tolist() == ((p > 0.5) == labels.numpy()).tolist()
+
+
+def test_bce_of_several_labels_is_the_mean_over_them() -> None:
+    logits, labels = torch.randn(9, 4), torch.randint(0, 2, (9, 4))
+    loss, metric = LOSSES["bce"]
+    alone = torch.stack([loss(logits[:, j], labels[:, j]) for j in range(4)])
+    torch.testing.assert_close(loss(logits, labels), alone.mean(0))
+    right = torch.stack([metric.of(logits[:, j], labels[:, j]) for j in range(4)])
+    torch.testing.assert_close(metric.of(logits, labels), right.mean(0))
+
+
+def test_the_gradient_of_a_logistic_regression(padded: Helper, grads: Helper, around: Helper) -> None:
+    torch.manual_seed(0)
+    task = Task(nn.Linear(4, 1).double(), "bce")
+    clients = [(torch.randn(n, 4).double(), torch.randint(0, 2, (n,))) for n in (9, 5, 1)]
+    x = around(task.start(), 3)
+    for execution in (Vmap(task), Loop(task)):
+        gradients, _ = grads(execution, x, padded(clients))
+        for k, (inputs, targets) in enumerate(clients):
+            u, (w, b) = inputs.numpy(), np.split(x[k].numpy(), [4])
+            excess = 1 / (1 + np.exp(-(u @ w + b))) - targets.numpy()  # p - y
+            expected = np.concatenate([(u * excess[:, None]).mean(0), [excess.mean()]])
+            np.testing.assert_allclose(gradients[k], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_bce_wants_one_logit_a_label() -> None:
+    with pytest.raises(TaskError, match=r"'bce' needs one logit a label, .* shape \[2\] .*'cross_entropy' takes"):
+        choose(Task(nn.Linear(4, 2), "bce"), torch.randn(3, 4), torch.tensor([0, 1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "message"),
+    [
+        (
+            "bce",
+            np.array([0, 1, 2, 1]),
+            "'Ulm': 1 train targets such as 2, .* 'bce' takes the labels 0 and 1;",
+        ),
+        ("bce", np.array([0, 0.5, -1, 1]), "client 'Ulm': 1 train targets such as -1.0, and the loss 'bce'"),
+        ("hinge", np.array([0, 1, 2, 2]), "client 'Ulm': 2 train targets such as 2, .* 0 and 1, or -1 and 1"),
+        (
+            "hinge",
+            np.array([-1.0, 1.0, 0.5, 1.0]),
+            "'Ulm': 1 train targets such as 0.5, and the loss 'hinge'",
+        ),
+    ],
+)
+def test_labels_that_a_loss_would_misread_are_refused(loss: str, targets: Any, message: str) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    right = (targets > 0).astype(targets.dtype)
+    data = dc.FederatedData.from_arrays({"Bonn": {"train": (x, right)}, "Ulm": {"train": (x, targets)}})
+    with pytest.raises(TaskError, match=message):
+        dc.simulate(Task(nn.Linear(3, 1), loss), data, dc.methods.Local(), rounds=1)
+
+
+def test_labels_may_come_as_probabilities_and_as_signs() -> None:
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    for loss, targets in (("bce", [0, 0.25, 1, 1]), ("hinge", [-1, 1, 1, -1])):
+        data = dc.FederatedData.from_arrays([(x, np.array(targets, dtype=np.float32))])
+        run = dc.simulate(Task(nn.Linear(3, 1), loss), data, dc.methods.Local(), rounds=1)
+        assert np.isfinite(run.summary()["personal.train_loss.mean@last"])
+
+
 def test_hinge_wants_one_score_an_example() -> None:
     with pytest.raises(TaskError, match=r"'hinge' needs one score an example .* outputs are of shape \[3\]"):
         choose(Task(nn.Linear(4, 3), "hinge"), torch.randn(3, 4), torch.tensor([0, 1, 1]))
@@ -146,6 +219,8 @@ def test_a_typo_in_the_name_of_a_loss_suggests_the_nearest() -> None:
 def test_a_named_loss_can_have_another_metric() -> None:
     mine = Metric("loss_again", cross_entropy, higher_is_better=False)
     assert Task(nn.Linear(2, 2), metric=mine).metric is mine
+    for loss, (_, own) in LOSSES.items():
+        assert Task(nn.Linear(2, 2), loss, own.name).metric is own
 
 
 @pytest.mark.parametrize(

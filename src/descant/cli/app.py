@@ -46,6 +46,7 @@ class Kind(StrEnum):
     DATASETS = "datasets"
     PARTITIONS = "partitions"
     MODELS = "models"
+    METRICS = "metrics"
 
 
 class Format(StrEnum):

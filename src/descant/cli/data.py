@@ -90,8 +90,8 @@ def show(
 
 
 def _load(values: dict[str, Any]) -> FederatedData:
-    from descant.catalog import build
     from descant.errors import SettingError
+    from descant.experiment.dataspec import load_data
     from descant.experiment.declaration import declared
     from descant.experiment.settings import RunSettings
 
@@ -101,5 +101,4 @@ def _load(values: dict[str, Any]) -> FederatedData:
     spec = known["data"].allowed.check("data", values["data"])
     if spec.get("seed") == "run":
         spec["seed"] = known["seed"].allowed.check("seed", values.get("seed", 0))
-    loaded: FederatedData = build("datasets", spec, path="data")
-    return loaded
+    return load_data(spec)

@@ -71,4 +71,5 @@ def _caption(shown: FederatedData, whole: torch.Tensor) -> str:
     if shown.classes is not None:
         held = (shown.counts() > 0).sum(1).float()
         said += f", {float(held.mean()):.1f} of {shown.classes} labels a client on average"
-    return said + (f"; {_MOST} clients are shown" if len(shown) > _MOST else "")
+    said += f"; {_MOST} clients are shown" if len(shown) > _MOST else ""
+    return "\n".join([said, *(f"Note: {escape(note)}" for note in shown.notes)])

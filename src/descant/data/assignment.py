@@ -18,23 +18,28 @@ from descant.data.splits import IntArray, offsets_of
 from descant.data.words import are_words, as_words, class_names, places_of
 
 # A client id per example (-1: unused), or for every client the indices of its examples.
-Assignment = Tensor | npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
+Assignment = Tensor | npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]] | Sequence[IntArray]
 
 
-def assigned(dataset: Dataset[Any], assignment: Assignment) -> tuple[Part, tuple[str, ...]]:
-    """The examples of the data set, client after client as `assignment` says, and the words for its labels."""
+def assigned(
+    dataset: Dataset[Any], assignment: Assignment, names: Sequence[str] | None = None
+) -> tuple[Part, tuple[str, ...]]:
+    """The examples of the data set, client after client as `assignment` says, and the words for its labels.
+
+    Errors call clients by their names.
+    """
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise DataError(
             f"the data set is a {type(dataset).__name__}: give one with a length, whose examples are dataset[i]"
         )
     examples = len(dataset)
-    order, sizes = _order(assignment, examples)
+    order, sizes = _order(assignment, examples, names)
     if not sizes.all():
         culprit = str(int(np.flatnonzero(sizes == 0)[0]))
         raise DataError(
             "the assignment gives it no examples: give it one, or number clients without gaps", client=culprit
         )
-    inputs, targets, words = _read(dataset, order, sizes)
+    inputs, targets, words = _read(dataset, order, sizes, names)
     return Part(inputs, targets, offsets_of(sizes)), words
 
 
@@ -47,22 +52,24 @@ def known_names(dataset: Any, labels: Tensor) -> tuple[str, ...]:
     return tuple(names) if fit else ()
 
 
-def _order(assignment: Assignment, examples: int) -> tuple[IntArray, IntArray]:
+def _order(assignment: Assignment, examples: int, names: Sequence[str] | None = None) -> tuple[IntArray, IntArray]:
     """The indices of the examples in client order, [M], and how many each client has, [N]."""
     if len(assignment) == 0:
         raise DataError("the assignment is empty: give a client id per example, or index lists")
     if np.ndim(assignment[0]) == 0:
-        return _order_of_ids(_integers(assignment, "the assignment"), examples)
-    lists = [_integers(indices, f"the indices of client {k}") for k, indices in enumerate(assignment)]
-    return order_of_lists(lists, examples)
+        return _order_of_ids(integers(assignment, "the assignment"), examples)
+    lists = [integers(indices, f"the indices of client {k}") for k, indices in enumerate(assignment)]
+    return order_of_lists(lists, examples, names=names)
 
 
-def _integers(values: Any, what: str) -> IntArray:
+def integers(values: Any, what: str, client: str | None = None) -> IntArray:
+    """A flat sequence of integers as an array; anything else is refused."""
     array = np.asarray(values)
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1:
-        raise DataError(f"{what} must be a flat sequence of integers, not {array.dtype} {list(array.shape)}")
+        problem = f"{what} must be a flat sequence of integers, not {array.dtype} {list(array.shape)}"
+        raise DataError(problem, client=client)
     return array.astype(np.int64)
 
 
@@ -86,11 +93,14 @@ def _order_of_ids(ids: IntArray, examples: int) -> tuple[IntArray, IntArray]:
     return held, np.bincount(ids[held])
 
 
-def order_of_lists(lists: Sequence[IntArray], examples: int, *, overlap: bool = False) -> tuple[IntArray, IntArray]:
+def order_of_lists(
+    lists: Sequence[IntArray], examples: int, *, overlap: bool = False, names: Sequence[str] | None = None
+) -> tuple[IntArray, IntArray]:
     """The indices of the examples in client order, [M], and how many each client has, [N].
 
     No example belongs to two clients, or, where they may `overlap`, twice to one.
     """
+    names = names or [str(k) for k in range(len(lists))]
     order, sizes = np.concatenate(lists), np.array([len(indices) for indices in lists])
     owners = np.repeat(np.arange(len(lists)), sizes)
     outside = (order < 0) | (order >= examples)
@@ -98,7 +108,7 @@ def order_of_lists(lists: Sequence[IntArray], examples: int, *, overlap: bool = 
         row = outside.argmax()
         raise DataError(
             f"example {order[row]} does not exist: the data set has examples 0 to {examples - 1}",
-            client=str(owners[row]),
+            client=names[owners[row]],
         )
     held = owners * examples + order if overlap else order
     _, found, taken = np.unique(held, return_index=True, return_counts=True)
@@ -107,20 +117,23 @@ def order_of_lists(lists: Sequence[IntArray], examples: int, *, overlap: bool = 
         twice = int(order[row])
         first, second = owners[held == held[row]][:2]
         raise DataError(
-            f"example {twice} is assigned twice (also to client {str(first)!r}): give it to one",
-            client=str(second),
+            f"example {twice} is assigned twice (also to client {names[first]!r}): give it to one",
+            client=names[second],
         )
     return order, sizes
 
 
-def _read(dataset: Dataset[Any], order: IntArray, sizes: IntArray) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+def _read(
+    dataset: Dataset[Any], order: IntArray, sizes: IntArray, names: Sequence[str] | None = None
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """The inputs and targets of the examples in `order`, and the words that targets stand for, where they do."""
     # indexed at once; a subclass may change its examples on the way, and is read one by one
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
         inputs, targets = (values[torch.from_numpy(order)] for values in dataset.tensors)
         rows = Rows(as_array(inputs, "inputs"), labels(as_array(targets, "targets")))
         return torch.from_numpy(rows.inputs), torch.from_numpy(rows.targets), ()
-    owners = [str(k) for k in np.repeat(np.arange(len(sizes)), sizes)]
+    names = names or [str(k) for k in range(len(sizes))]
+    owners = [names[k] for k in np.repeat(np.arange(len(sizes)), sizes).tolist()]
     pairs = [_pair(dataset, index, owner) for index, owner in zip(order.tolist(), owners, strict=True)]
     words: tuple[str, ...] = ()
     if pairs and are_words(pairs[0][1]):

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from descant.data.albums import is_album, read_albums
 from descant.data.arrays import PARTS, Client, parts_of
 from descant.data.assignment import Assignment, assigned, known_names
 from descant.data.checks import check_class_names, check_parts
 from descant.data.errors import DataError
 from descant.data.folder import client_files, read_client
+from descant.data.named import Named, clients_by_name
 from descant.data.part import Part
 from descant.data.showing import data_text
-from descant.data.splits import split
+from descant.data.tiny import without_tiny
 from descant.data.words import numbered
 from descant.errors import SettingError, unknown
 from descant.fingerprint import fingerprint
@@ -46,6 +48,7 @@ class FederatedData:
     settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made with, JSON-able
     numbers: Tensor | None = None  # [N] the clients' numbers in a larger federation; 0, 1, ... by default
     class_names: tuple[str, ...] = ()  # what the labels 0, 1, ... stand for, where they have names
+    notes: tuple[str, ...] = ()  # what a reader of figures must know: who was left out, or joined with others
 
     def __post_init__(self) -> None:
         # frozen: these fields are completed once, here
@@ -117,6 +120,17 @@ class FederatedData:
         cells = owners * self.classes + targets.flatten()
         return cells.bincount(minlength=len(self) * self.classes).reshape(len(self), self.classes)
 
+    def without_tiny(self, least: int, tiny: Literal["refuse", "drop", "pool"] = "drop") -> FederatedData:
+        """The data without clients of fewer than `least` examples, those of all parts together.
+
+        They are left out ("drop"), joined into one client called 'pooled' that comes last ("pool"), or an error
+        ("refuse"). Whoever is left is numbered anew from 0; in the data of some clients of a larger federation
+        (`only`) they keep their numbers, and cannot be joined.
+        """
+        from descant.data.fewer import without_tiny
+
+        return without_tiny(self, least, tiny)
+
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> FederatedData:
         """The data on `device`, floating inputs and targets in `dtype`; itself where nothing changes."""
         if dtype is not None and not dtype.is_floating_point:
@@ -158,6 +172,8 @@ class FederatedData:
         valid: float = 0.2,
         seed: int = 0,
         classes: int | None = None,
+        least: int = 1,
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
         name: str = "arrays",
     ) -> Self:
         """Clients from arrays in memory, by name or numbered.
@@ -167,12 +183,54 @@ class FederatedData:
         then the share `valid` of what is left (see `split_sizes`).  Examples lie on the first axis; integer
         targets are labels (a column of them, [M, 1], is taken as [M]), floating ones a regression.  Targets that
         are words are class names: numbered in their order, for all clients alike, and kept as `class_names`.
+
+        Clients with fewer than `least` examples, before the split, are refused by name; with tiny="drop" they are
+        left out, and with tiny="pool" joined into one client called 'pooled' (`notes` says who).
         """
         named = clients if isinstance(clients, Mapping) else _by_number(clients)
         named, words = numbered(named)
+        named, done = without_tiny(named, least, tiny)
         train, valid_part, test_part = parts_of(named, test=test, valid=valid, seed=seed)
-        settings = {"test": test, "valid": valid, "seed": seed, "classes": classes}
-        return cls(train, valid_part, test_part, classes, name, tuple(named), settings, class_names=words)
+        settings = {"test": test, "valid": valid, "seed": seed, "classes": classes, **done.settings}
+        told = (classes or len(words) or None, name, tuple(named), settings)
+        return cls(train, valid_part, test_part, *told, class_names=words, notes=done.notes)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        client: Hashable,
+        target: Hashable,
+        features: Iterable[Hashable] | None = None,
+        split: Hashable | None = None,
+        test: float = 0.2,
+        valid: float = 0.2,
+        seed: int = 0,
+        classes: int | None = None,
+        least: int = 1,
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
+        name: str = "frame",
+    ) -> Self:
+        """Clients from a data frame of pandas or polars, one example a row.
+
+        `client`, `target` and `features` name columns: whose a row is, what is to be predicted, and what from. By
+        default all other columns are features; they must be numbers, and no value may be missing. Targets that are
+        words are classes (`class_names`, sorted), integers are labels, and floating ones a regression. Clients are
+        sorted by name, numbers as they count.
+
+        `split` names a column that says of every row whether it is for train, valid or test; without it every
+        client's rows are split as in `from_arrays`, which explains the rest.
+        """
+        from descant.data.frame import clients_in
+
+        found = clients_in(frame, client=client, target=target, features=features, split=split)
+        how: dict[str, Any] = {"test": test, "valid": valid, "seed": seed, "least": least, "tiny": tiny}
+        classes = classes or len(found.class_names) or None
+        data = cls.from_arrays(found.clients, **how, classes=classes, name=name)
+        columns = {"client": str(client), "target": str(target), "features": found.features}
+        settings = columns | ({} if split is None else {"split": str(split)}) | dict(data.settings)
+        return replace(data, settings=settings, class_names=found.class_names)
 
     @classmethod
     def from_folder(
@@ -183,53 +241,81 @@ class FederatedData:
         valid: float = 0.2,
         seed: int = 0,
         classes: int | None = None,
+        least: int = 1,
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
+        size: int | None = None,
+        grey: bool = False,
     ) -> Self:
-        """Your own clients from a folder with one .npz file each.
+        """Your own clients from a folder: one .npz file each, or one folder of pictures each.
 
-        A file holds the arrays `inputs` and `targets`, or `train_inputs`, `train_targets`, `valid_inputs`,
-        and so on; its stem names the client.  The rest is as in `from_arrays`.  Nothing is unpickled.
+        A file CLIENT.npz holds the arrays `inputs` and `targets`, or `train_inputs`, `train_targets`,
+        `valid_inputs`, and so on. Nothing is unpickled.
+
+        Pictures lie in folders by class, CLIENT/CLASS/*.png (or jpg), or CLIENT/train/CLASS/*.png and so on for
+        valid and test; the class names of all clients, sorted, are the labels 0, 1, ... (`class_names`). Pictures
+        become [3, H, W], or [1, H, W] where they are `grey`, from 0 to 1. They must be of one size, or are cropped
+        to their middle square and scaled to `size` x `size`. It needs Pillow: pip install 'descant[data]'.
+
+        The rest is as in `from_arrays`.
         """
         if not isinstance(folder, Path | str):
             raise DataError(f"folder is a {type(folder).__name__}: give the path of a folder with a file a client")
+        how: dict[str, Any] = {"test": test, "valid": valid, "seed": seed, "classes": classes}
+        how |= {"least": least, "tiny": tiny}
+        if is_album(Path(folder)):
+            return cls._from_albums(Path(folder), size=size, grey=grey, **how)
+        if size is not None or grey:
+            raise SettingError("size and grey are for pictures, and the folder holds .npz files: leave them out")
         files = client_files(Path(folder))
         clients = {name: read_client(name, file) for name, file in files.items()}
         try:
-            data = cls.from_arrays(clients, test=test, valid=valid, seed=seed, classes=classes, name="folder")
+            data = cls.from_arrays(clients, **how, name="folder")
         except DataError as error:
-            if error.client is None:
+            if error.client not in files:
                 raise
             raise DataError(error.problem, client=error.client, file=files[error.client]) from error
         return replace(data, settings={"folder": str(folder), **data.settings})
 
     @classmethod
+    def _from_albums(cls, folder: Path, *, size: int | None, grey: bool, classes: int | None, **how: Any) -> Self:
+        found = read_albums(folder, size=size, grey=grey)
+        named, done = without_tiny(found.clients, how.pop("least"), how.pop("tiny"))
+        train, valid, test = (found.seen(part) for part in parts_of(named, **how))  # parts of rows, until here
+        settings = {"folder": str(folder), "size": size, "grey": grey, **how, "classes": classes, **done.settings}
+        about = ("folder", tuple(named), settings)
+        classes = classes or len(found.class_names)
+        return cls(train, valid, test, classes, *about, class_names=found.class_names, notes=done.notes)
+
+    @classmethod
     def from_datasets(
         cls,
         dataset: Dataset[Any],
-        assignment: Assignment,
+        assignment: Assignment | Named,
         *,
         test: float = 0.2,
         valid: float = 0.2,
         seed: int = 0,
         classes: int | None = None,
+        least: int = 1,
+        tiny: Literal["refuse", "drop", "pool"] = "refuse",
     ) -> Self:
         """Clients from a map-style torch data set of (input, target) pairs, read into memory once.
 
-        `assignment` says who holds what: a client id per example (-1: nobody), or for every client the list
-        of its examples' indices; no example belongs to two clients.  The split, and targets that are words, are
-        as in `from_arrays`.
+        `assignment` says who holds what: a client id per example (-1: nobody); for every client the list of its
+        examples' indices; or a dict of such lists by name, {"Ulm": [0, 5, 7], ...}, in which a client may be in
+        parts, {"Ulm": {"train": [0, 5], "test": [7]}, ...}. No example belongs to two clients.  The rest is as in
+        `from_arrays`.
         """
-        whole, words = assigned(dataset, assignment)
+        if isinstance(assignment, Mapping):
+            clients, whole, words = clients_by_name(dataset, assignment)
+        else:
+            whole, words = assigned(dataset, assignment)
+            clients = {name: whole.client(k) for k, name in enumerate(_numbered(len(whole)))}
         words = words if words or classes is not None else known_names(dataset, whole.targets)
-        clients = _numbered(len(whole))
-        train, valid_part, test_part = split(whole, clients, test=test, valid=valid, seed=seed)
-        settings = {
-            "dataset": type(dataset).__name__,
-            "test": test,
-            "valid": valid,
-            "seed": seed,
-            "classes": classes,
-        }
-        return cls(train, valid_part, test_part, classes, "dataset", clients, settings, class_names=words)
+        how: dict[str, Any] = {"test": test, "valid": valid, "seed": seed, "least": least, "tiny": tiny}
+        data = cls.from_arrays(clients, **how, classes=classes or len(words) or None, name="dataset")
+        settings = {"dataset": type(dataset).__name__, **data.settings, "classes": classes}
+        return replace(data, settings=settings, class_names=words)
 
 
 def _by_number(clients: Sequence[Client]) -> dict[str, Client]:

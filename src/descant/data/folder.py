@@ -20,14 +20,18 @@ _BY_PART = tuple(f"{part}_{field}" for part in PARTS for field in _WHOLE)
 def client_files(folder: Path) -> dict[str, Path]:
     """The .npz files of a folder by client name (the file's stem), numbers in counting order: 2 before 10."""
     if not folder.is_dir():
-        raise DataError(f"folder {folder} does not exist: give a folder with one .npz file a client")
-    files = sorted(folder.glob("*.npz"), key=lambda file: (_counting_order(file.stem), file.stem))
+        raise DataError(f"folder {folder} does not exist: give a folder with one .npz file a client, or pictures")
+    files = sorted(folder.glob("*.npz"), key=lambda file: (counting_order(file.stem), file.stem))
     if not files:
-        raise DataError(f"folder {folder} has no .npz file: write one a client with numpy.savez")
+        raise DataError(
+            f"folder {folder} has no .npz file, and no pictures by client and class: write a file a client with "
+            "numpy.savez, or lay out pictures as CLIENT/CLASS/1.png"
+        )
     return {file.stem: file for file in files}
 
 
-def _counting_order(stem: str) -> list[str | int]:
+def counting_order(stem: str) -> list[str | int]:
+    """What to sort names by, so that 2 comes before 10."""
     pieces = re.split("([0-9]+)", stem)  # text, number, text, number, ...: always comparable
     return [int(piece) if i % 2 else piece for i, piece in enumerate(pieces)]
 

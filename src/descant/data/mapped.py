@@ -32,6 +32,7 @@ def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Map
     folder.mkdir(parents=True, exist_ok=True)
     clients: list[str] = []
     words: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     classes: list[int | None] = []
     sizes: dict[str, list[Tensor]] = {part: [] for part in PARTS}
     shapes: dict[str, dict[str, Any]] = {}
@@ -40,7 +41,7 @@ def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Map
         opened = {tensor: files.enter_context(open(folder / f"{tensor}.bin", "wb")) for tensor in names}
         for block in blocks:
             clients += block.clients
-            words = block.class_names
+            words, notes = block.class_names, block.notes
             classes.append(block.classes)
             for part in PARTS:
                 sizes[part].append(block.part(part).sizes)
@@ -63,6 +64,7 @@ def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Map
         "classes": None if None in classes else max(number or 0 for number in classes),
         "clients": None if clients == [str(k) for k in range(len(clients))] else clients,
         "class_names": list(words),
+        "notes": list(notes),
         "tensors": shapes,
     }
     about["fingerprint"] = _map(folder, about).fingerprint
@@ -105,10 +107,9 @@ def holds(folder: Path, *, fingerprint: str | None = None, settings: Mapping[str
 def _map(folder: Path, about: Mapping[str, Any]) -> FederatedData:
     train, valid, test = (_part(folder, part, about["tensors"]) for part in PARTS)
     names = tuple(about["clients"] or ())
-    words = tuple(about.get("class_names", ()))
-    return FederatedData(
-        train, valid, test, about["classes"], about["name"], names, about["settings"], class_names=words
-    )
+    words, notes = (tuple(about.get(name, ())) for name in ("class_names", "notes"))
+    told = (about["classes"], about["name"], names, about["settings"])
+    return FederatedData(train, valid, test, *told, class_names=words, notes=notes)
 
 
 def _part(folder: Path, part: str, tensors: Mapping[str, Any]) -> Part:

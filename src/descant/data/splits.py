@@ -32,7 +32,7 @@ def split(whole: Part, clients: Sequence[str], *, test: float, valid: float, see
         k = int(np.flatnonzero(train_sizes == 0)[0])
         raise DataError(
             f"{sizes[k]} example(s), of which test={test} and valid={valid} leave none to train on: "
-            "give it more examples, lower test or valid, or leave it out",
+            f"give it more examples, lower test or valid, or leave it out (tiny='drop', least={sizes[k] + 1})",
             client=clients[k],
         )
     starts = np.cumsum(sizes) - sizes

@@ -63,12 +63,10 @@ def evaluate(
     The newcomers' come after those of the others.
     """
     wanted, method = clients.plan.evaluation, clients.method
-    down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
     groups = [clients]
     if newcomers is not None:
         newcomers.arrive(server)
         groups.append(newcomers)
-    chunks = [(group, who) for group in groups for who in torch.split(group.here, at_once)]
     evaluated: dict[str, Evaluated] = {}
     for model in wanted.models:
         if model == "selected" or (model == "shared" and not method.has_shared):
@@ -76,13 +74,8 @@ def evaluate(
         if model == "shared" and not method.personalizes and "personal" in wanted.models:
             continue  # it is what clients deploy
         found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
-        for group, who in chunks:
-            if model == "personal":
-                x, buffers = group.personal(ctx, who, down)
-            else:
-                x, buffers = (row.expand(len(who), -1) for row in server.shared(ctx))
-                if clients.task.buffers == "local":  # every client predicts with its own running statistics
-                    buffers = group.statistics(ctx, who, down)
+        models = [(group, models_of(ctx, group, server, model, group.here, at_once)) for group in groups]
+        for group, who, x, buffers in ((group, *some) for group, chunks in models for some in chunks):
             for part, blocks in found.items():
                 rows = Rows(group.data.part(part), who, group.data.places(who))
                 blocks.append(measure(clients.execution, x, buffers, rows))
@@ -99,6 +92,21 @@ def join(accounts: list[Account]) -> Account:
     """The accounts of several groups of clients as one."""
     spent = {kind: torch.cat([getattr(account, kind) for account in accounts]) for kind in KINDS}
     return Account(round=accounts[0].round, **spent)
+
+
+def models_of(
+    ctx: Context, clients: Clients, server: Server, model: Model, who: Tensor, at_once: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The clients `who`, so many at once, with their models [K, d], personal or shared, and statistics [K, b]."""
+    down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
+    for some in torch.split(who, at_once):
+        if model == "personal":
+            yield some, *clients.personal(ctx, some, down)
+            continue
+        x, buffers = (row.expand(len(some), -1) for row in server.shared(ctx))
+        if clients.task.buffers == "local":  # every client predicts with its own running statistics
+            buffers = clients.statistics(ctx, some, down)
+        yield some, x, buffers
 
 
 def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:

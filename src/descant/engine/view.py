@@ -13,7 +13,7 @@ from descant.context import Context
 from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.engine.cohort import finished_share
-from descant.engine.measure import measure
+from descant.engine.measure import mean_loss
 from descant.errors import SettingError
 from descant.execution import Compile, Execution
 from descant.execution.base import SingleExampleError
@@ -195,7 +195,7 @@ class View:
         last = self._runs[-1].role.split("/")[0] if self._runs else "shared"
         statistics = self.statistics(last) if model is None else self._of(model)
         self.scored = self.scored + rows.sizes
-        return measure(self.setting.execution, x, statistics, rows)[0].to(x.dtype)
+        return mean_loss(self.setting.execution, x, statistics, rows).to(x.dtype)
 
     def record(self, name: str, values: Tensor) -> None:
         self.figures[name] = self.figures.get(name, torch.zeros_like(values, dtype=torch.float64)) + values

@@ -89,9 +89,9 @@ def _two_clients(task: Task, inputs: Tensor, targets: Tensor) -> tuple[Tensor, T
 def _check_examples(task: Task, predicted: Tensor, repeated: Tensor, targets: Tensor) -> None:
     """An example has a prediction, a loss and a figure of its own, whoever else is in the batch: `repeated` are
     the predictions where all are the last example."""
-    for what, of in (("loss", task.loss), ("metric", task.metric.of)):
-        if of(predicted[0], targets).shape != targets.shape[:1]:
-            raise TaskError(f"the {what} must return one number an example, a vector of the batch's length")
+    if task.loss(predicted[0], targets).shape != targets.shape[:1]:
+        raise TaskError("the loss must return one number an example, a vector of the batch's length")
+    task.metric.check(predicted[0], targets)
     if not _close(repeated[:, -1:], predicted[:, -1:]):
         raise TaskError(
             "the model's prediction for an example changes with the other examples of the batch: "

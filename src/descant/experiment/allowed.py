@@ -150,12 +150,16 @@ class Name(Allowed):
 
     kind: str
     known: Iterable[str]
+    nothing: str | None = None  # what nothing stands for, where it is allowed
 
     @property
     def what(self) -> str:
-        return f"one of {', '.join(self.known)}"
+        said = f"one of {', '.join(self.known)}"
+        return said if self.nothing is None else f"{said}, or nothing for {self.nothing}"
 
-    def check(self, name: str, value: Any) -> str:
+    def check(self, name: str, value: Any) -> str | None:
+        if value is None and self.nothing is not None:
+            return None
         if not isinstance(value, str):
             raise refusal(name, value, self.what)
         if value not in self.known:

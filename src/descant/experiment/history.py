@@ -71,6 +71,7 @@ class History:
     spent: dict[int, dict[str, NDArray[np.int64]]] = field(default_factory=dict)
     collapse: Collapse | None = None
     stopped: Stopped | None = None
+    may_be_undefined: bool = False  # whether NaN in the metric is a client that it is not defined for
 
     def add(self, record: Record) -> None:
         match record:
@@ -102,9 +103,11 @@ class History:
 
     def _across(self, column: str, values: NDArray[np.float64], whose: Whose) -> dict[str, NDArray[np.float64]]:
         part, measure = column.split("_", 1)
-        better = self.higher_is_better if measure == self.metric else False
+        mine = measure == self.metric
+        better = self.higher_is_better if mine else False
         members = self.federation.members(whose)
-        return across_clients(values[..., members], self.federation.sizes[part][members], better)
+        sizes, undefined = self.federation.sizes[part][members], mine and self.may_be_undefined
+        return across_clients(values[..., members], sizes, better, undefined=undefined)
 
     def best_round(self, model: str, part: str, first: int) -> int | None:
         """The round, from `first` on, with the best mean metric on `part`; the earliest where several are."""

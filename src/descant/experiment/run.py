@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from descant.engine import Collapse, Simulation
@@ -100,6 +102,18 @@ class Run:
         simulation = self._live()
         return simulation.task.module(*simulation.shared())
 
+    def confusion(
+        self, client: int | str | None = None, model: Literal["personal", "shared"] = "personal", part: str = "test"
+    ) -> NDArray[np.int64]:
+        """How many examples of each class were predicted as each: a row a true class, a column a predicted one.
+
+        It is [C, C] for a client, given by number or name, and [N, C, C] for all of them; of the models as they are
+        after the run. An example for which a model gives NaN is in no column.
+        """
+        from descant.experiment.confusion import confusion
+
+        return confusion(self._live(), client, model, part)
+
     def save(self, folder: Path) -> None:
         """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""
         from descant.experiment.frames import federation_frame, write_table
@@ -113,7 +127,7 @@ class Run:
         write_json(folder / "summary.json", self.summary())
         collapse = vars(self.collapse) if self.collapse else None
         stopped = vars(self.stopped) if self.stopped else None
-        history = {"metric": self.history.metric, "higher_is_better": self.history.higher_is_better}
+        history = {name: getattr(self.history, name) for name in ("metric", "higher_is_better", "may_be_undefined")}
         # Where the clients' rows are. In a folder of leaves, who is not `touched` still has its first state.
         where = "clients/leaves.json" if mapped else "state.safetensors"
         names = [*(f"{name}.parquet" for name in _TABLES), "state.safetensors", "summary.json", MODEL, where]
@@ -151,6 +165,7 @@ class Run:
         )
         try:
             history = History(about["metric"], about["higher_is_better"], federation_of(federation))
+            history.may_be_undefined = about.get("may_be_undefined", False)  # which the first runs did not say
             fill(history, rounds, clients)
             history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
             history.stopped = Stopped(**about["stopped"]) if about.get("stopped") else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ from descant.errors import SettingError
 from descant.experiment.allowed import Name, OneOf
 from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
+from descant.experiment.dataspec import DataSpec, load_data
 from descant.experiment.declaration import Settings, setting
 from descant.experiment.journal import Journal
 from descant.experiment.parts import Part, Spec
@@ -27,25 +28,12 @@ from descant.experiment.reading import read_settings
 from descant.experiment.run import Run
 from descant.experiment.simulate import simulate
 from descant.methods import Method
-from descant.task import LOSSES, Task
+from descant.models.shapes import one_logit
+from descant.task import LOSSES, METRICS, Task
 
 __all__ = ["RunSettings", "read_settings"]
 
 Buffers = Literal["shared", "local"]
-
-
-class _Data(Spec):
-    """The spec of data, whose seed may be that of the run."""
-
-    def check(self, name: str, value: Any) -> dict[str, Any]:
-        if isinstance(value, Mapping) and value.get("seed") == "run":
-            return super().check(name, {**value, "seed": 0}) | {"seed": "run"}
-        return super().check(name, value)
-
-    def brief(self, value: Any) -> dict[str, Any]:
-        if value.get("seed") == "run":
-            return super().brief({f: v for f, v in value.items() if f != "seed"}) | {"seed": "run"}
-        return super().brief(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +42,10 @@ class RunSettings(Settings):
 
     data: dict[str, Any] = setting(
         "who holds which examples. With `seed: run` they are drawn anew for every seed of the run; by default the "
-        "data's own seed stays the same.",
+        "data's own seed stays the same. Clients with fewer than `least` examples are refused; with `tiny: drop` "
+        "they are left out, and with `tiny: pool` joined into one.",
         "result",
-        _Data("datasets"),
+        DataSpec("datasets"),
     )
     model: dict[str, Any] = setting(
         "made to fit the data; its first parameters are drawn as the run's seed says.",
@@ -65,6 +54,12 @@ class RunSettings(Settings):
         "linear",
     )
     loss: str = setting("what the clients minimise.", "result", Name("loss", LOSSES), "cross_entropy")
+    metric: str | None = setting(
+        "what the clients are judged by, beside the loss.",
+        "result",
+        Name("metric", METRICS, nothing="that of the loss (accuracy, or the squared error)"),
+        None,
+    )
     buffers: Buffers = setting(
         'running statistics (BatchNorm) are averaged along with a global model ("shared"), or stay with each '
         'client ("local").',
@@ -102,8 +97,9 @@ class RunSettings(Settings):
         """The task on some data; its model starts as the run's seed says."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.seed, "model"))
-            model = build("models", self.model, data, path="model")
-        return Task(model, self.loss, buffers=self.buffers)
+            seen = one_logit(data) if self.loss == "bce" else data
+            model = build("models", self.model, seen, path="model")
+        return Task(model, self.loss, self.metric, buffers=self.buffers)
 
     def execute(
         self,
@@ -133,5 +129,4 @@ class RunSettings(Settings):
 @lru_cache(maxsize=2)
 def _load(spec: str, files: str | None) -> FederatedData:
     """The data that a spec names, from files as they are now; the cells of a grid share it."""
-    data: FederatedData = build("datasets", loads(spec), path="data")
-    return data
+    return load_data(loads(spec))

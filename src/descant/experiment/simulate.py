@@ -36,6 +36,7 @@ from descant.experiment.progress import watched
 from descant.experiment.together import check_together, data_of, task_of
 from descant.methods import Method
 from descant.task import Task
+from descant.task.targets import check_targets
 from descant.threads import using_threads
 from descant.version import __version__
 
@@ -128,6 +129,7 @@ def simulate(
     for name in ("task", "data", "method"):
         del given[name]
     task, data = task_of(task), data_of(data)
+    check_targets(task, data)
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = Part("methods").check("method", method)
     call = Call.of(given)
@@ -217,8 +219,9 @@ def _carry_out(
         config = journal.begin(config, prints)
         plan = plan if plan.secret is not None else replace(plan, secret=journal.secret)
     execution = _as_begun(execution, config["execution"], journal)
+    metric = task.metric
     federation = Federation.of(parties.everyone, plan.malicious.tolist(), taking_part=len(data))
-    history = History(task.metric.name, task.metric.higher_is_better, federation)
+    history = History(metric.name, metric.higher_is_better, federation, may_be_undefined=metric.may_be_undefined)
     folder = journal.clients if journal is not None and call.store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder, newcomers)
     before = journal.restore(simulation, history) if journal is not None else []
@@ -268,6 +271,8 @@ def _config(
     }
     if data.class_names:
         about["class_names"] = list(data.class_names)
+    if data.notes:
+        about["notes"] = list(data.notes)
     if "data" in prints:
         about["fingerprint"] = prints["data"]
     how = {name: value for name, value in call.plain("how").items() if name not in carried_out}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from math import prod
 from numbers import Integral
 
@@ -21,6 +22,13 @@ def check_widths(model: str, **widths: tuple[int, ...]) -> None:
 def outputs_of(data: FederatedData) -> int:
     """How many numbers a model predicts: a score for every class, or the target's own size."""
     return data.classes if data.classes is not None else prod(data.train.targets.shape[1:])
+
+
+def one_logit(data: FederatedData) -> FederatedData:
+    """The data as a model sees it that gives one logit a label (for the loss "bce") instead of a score a class."""
+    seen = copy(data)
+    object.__setattr__(seen, "classes", None)  # of this copy, whose examples need no second check
+    return seen
 
 
 def images_of(data: FederatedData) -> tuple[list[nn.Module], tuple[int, int, int]]:

@@ -97,12 +97,14 @@ def _section(
 
 def _facts(config: Mapping[str, Any]) -> str:
     data, task = config["data"], config["task"]
-    told = [f"{k} {v}" for k, v in data["settings"].items() if k not in ("seed", "clients") and v is not None]
+    long = ("seed", "clients", "features")
+    told = [f"{k} {v}" for k, v in data["settings"].items() if k not in long and v is not None]
     about = f" ({', '.join(told)})" if told else ""
-    return (
+    said = (
         f"{data['clients']:,} clients{about}; a model of {task['parameters']:,} parameters; "
         f"loss {task['loss']}, metric {task['metric']}."
     )
+    return " ".join([said, *(f"{note}." for note in data.get("notes", ()))])
 
 
 def _css(style: Style) -> Style:

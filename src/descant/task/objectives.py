@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from descant.errors import SettingError, TaskError, require, unknown
+from descant.errors import TaskError
+from descant.task.metric import Metric
+from descant.task.tallies import PerExample, is_positive
 
-PerExample = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> [B]
 
+class Named(NamedTuple):
+    """A loss, and the metric that goes with it."""
 
-@dataclass(frozen=True)
-class Metric:
-    """A figure of one example; a client's figure is the mean over its examples."""
-
-    name: str
-    of: PerExample
-    higher_is_better: bool
-
-    def __post_init__(self) -> None:
-        require(self, "name", self.name != "loss", "another name than that of the loss's own figures")
+    loss: PerExample
+    metric: Metric
 
 
 def _by_example(values: Tensor) -> Tensor:
@@ -45,13 +39,27 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
     """max(0, 1 - y s) of one score s an example; y is 1 for the label 1, and -1 for the label 0 (or -1)."""
     scores = _one_score(outputs, targets)
-    return functional.relu(1 - torch.where(targets > 0, scores, -scores))
+    return functional.relu(1 - torch.where(is_positive(targets), scores, -scores))
+
+
+def bce(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Binary cross entropy -y log p - (1 - y) log(1 - p) of one logit s a label y, with p = 1 / (1 + exp(-s)).
+
+    An example may have several labels [B, L], each with a logit of its own: the mean over them.
+    """
+    logits = _one_logit(outputs, targets)
+    losses = functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
+    return _by_example(losses)
 
 
 def sign_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the score of an example is positive just where its label is; one that is NaN is wrong."""
-    scores = _one_score(outputs, targets)
-    return (((scores > 0) == (targets > 0)) & ~scores.isnan()).to(outputs.dtype)
+    """Whether the score of an example is positive just where its label is; one that is NaN is wrong.
+
+    Of several labels, the share.
+    """
+    scores = outputs.reshape(targets.shape)
+    right = ((scores > 0) == is_positive(targets)) & ~scores.isnan()
+    return _by_example(right.to(outputs.dtype))
 
 
 def _one_score(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -59,6 +67,16 @@ def _one_score(outputs: Tensor, targets: Tensor) -> Tensor:
         raise TaskError(
             f"the loss 'hinge' needs one score an example (as the model svm gives), and the outputs are of shape "
             f"{list(outputs.shape[1:])} for targets of shape {list(targets.shape[1:])}"
+        )
+    return outputs.reshape(targets.shape)
+
+
+def _one_logit(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.numel() != targets.numel():
+        raise TaskError(
+            f"the loss 'bce' needs one logit a label, as in nn.Linear(d, 1), and the outputs are of shape "
+            f"{list(outputs.shape[1:])} for targets of shape {list(targets.shape[1:])}; 'cross_entropy' takes a "
+            "score for each class"
         )
     return outputs.reshape(targets.shape)
 
@@ -78,24 +96,12 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     return _by_example(right.reshape(targets.shape).to(outputs.dtype))
 
 
-LOSSES: dict[str, tuple[PerExample, Metric]] = {
-    "cross_entropy": (cross_entropy, Metric("accuracy", accuracy, higher_is_better=True)),
-    "squared_error": (squared_error, Metric("squared_error", squared_error, higher_is_better=False)),
-    "hinge": (hinge, Metric("accuracy", sign_accuracy, higher_is_better=True)),
+LOSSES: dict[str, Named] = {
+    "cross_entropy": Named(cross_entropy, Metric("accuracy", accuracy, higher_is_better=True)),
+    "bce": Named(bce, Metric("accuracy", sign_accuracy, higher_is_better=True)),
+    "squared_error": Named(squared_error, Metric("squared_error", squared_error, higher_is_better=False)),
+    "hinge": Named(hinge, Metric("accuracy", sign_accuracy, higher_is_better=True)),
 }
-
-
-def resolve(loss: str | PerExample, metric: Metric | None) -> tuple[PerExample, Metric]:
-    """The loss and the metric that a task was asked for; a named loss brings its own metric."""
-    if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise unknown("loss", loss, LOSSES)
-        of, default = LOSSES[loss]
-        return of, metric or default
-    if metric is None:
-        what = "a loss of your own needs a Metric(name, of, higher_is_better)"
-        raise SettingError(f"Task.metric is missing: {what}")
-    return loss, metric
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -14,7 +14,10 @@ from descant.errors import SettingError, TaskError
 from descant.task.batch import Batch
 from descant.task.dropout import address
 from descant.task.layout import Layout
-from descant.task.objectives import Metric, PerExample, masked_mean, resolve
+from descant.task.measures import resolve
+from descant.task.metric import Metric
+from descant.task.objectives import masked_mean
+from descant.task.tallies import PerExample
 
 # torch draws for these inside the layer, where no address reaches.
 _UNADDRESSED = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
@@ -38,8 +41,9 @@ class Task:
     those that do not require a gradient stay as they are in the module. The module given is never changed: its
     parameters are the model that training starts from, and their dtype is the dtype of the whole run.
 
-    `loss` is "cross_entropy" or "hinge" (with accuracy as the metric), "squared_error", or a function of (outputs,
-    targets) that returns one number an example, together with a `Metric`.
+    `loss` is "cross_entropy" (of a score for each class), "bce" or "hinge" (of one score, for two classes), with
+    accuracy as the metric; "squared_error"; or a function of (outputs, targets) that returns one number an example,
+    together with a metric. `metric` is a name ("f1", "balanced-accuracy", "auc", ...) or a `Metric`.
 
     `buffers` says what becomes of running statistics (BatchNorm): "shared" averages them with the shared
     model, and counts their bytes; "local" keeps each client's own.
@@ -53,7 +57,7 @@ class Task:
         self,
         model: nn.Module,
         loss: str | PerExample = "cross_entropy",
-        metric: Metric | None = None,
+        metric: str | Metric | None = None,
         *,
         buffers: Literal["shared", "local"] = "shared",
     ) -> None:

@@ -8,18 +8,15 @@ import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from descant.data.errors import DataError
 from descant.data.examples import Examples
-from descant.datasets.readers.extra import need
-
-_ENDINGS = (".jpeg", ".jpg", ".png")
+from descant.data.pictures import ENDINGS, decode, stacked
 
 
 def read_pictures(
@@ -36,7 +33,7 @@ def read_pictures(
         if most is None or len(pictures) < most:
             pictures.append((path.name, decode(stream, where / path, grey=grey, size=size)))
     if not found:
-        raise DataError(f"it has no picture ({', '.join(_ENDINGS)}) in a folder of its class", file=where)
+        raise DataError(f"it has no picture ({', '.join(ENDINGS)}) in a folder of its class", file=where)
     named = [picture for label in sorted(found) for picture in sorted(found[label], key=lambda one: one[0])]
     shape = named[0][1].shape
     for picture, pixels in named:
@@ -47,34 +44,9 @@ def read_pictures(
     return Examples(name, stacked([pixels for _, pixels in named]), targets, len(found))
 
 
-def decode(
-    stream: BinaryIO | Path, file: Path, *, grey: bool, size: int | None, crop: bool = True
-) -> npt.NDArray[np.uint8]:
-    """The pixels of one picture, [C, H, W]; scaled to a `size`, its middle square or, without `crop`, all of it."""
-    image = need("PIL.Image", "Pillow")
-    try:
-        with image.open(stream) as opened:
-            picture: Any = opened.convert("L" if grey else "RGB")
-    except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"it is not a picture that can be read ({error})", file=file) from error
-    if size is not None and crop:
-        side = min(picture.size)
-        left, top = (picture.width - side) // 2, (picture.height - side) // 2
-        picture = picture.crop((left, top, left + side, top + side))
-    if size is not None:
-        picture = picture.resize((size, size), image.Resampling.BILINEAR)
-    pixels: npt.NDArray[np.uint8] = np.asarray(picture)
-    return pixels[None] if grey else pixels.transpose(2, 0, 1)
-
-
-def stacked(pictures: list[npt.NDArray[np.uint8]]) -> Tensor:
-    """Pictures of one shape as one tensor, [M, C, H, W]."""
-    return torch.from_numpy(np.stack(pictures))
-
-
 def _lying(folder: Path, most: int | None) -> Iterator[tuple[PurePosixPath, Path]]:
     for label in sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ():
-        files = sorted(file for file in label.iterdir() if file.suffix.lower() in _ENDINGS)
+        files = sorted(file for file in label.iterdir() if file.suffix.lower() in ENDINGS)
         for file in files[:most]:
             yield PurePosixPath(label.name, file.name), file
 
@@ -85,7 +57,7 @@ def _archived(file: Path) -> Iterator[tuple[PurePosixPath, BinaryIO]]:
         with tarfile.open(file) as archive:
             for member in archive:
                 path = PurePosixPath(member.name)
-                if member.isfile() and path.suffix.lower() in _ENDINGS and not path.name.startswith("."):
+                if member.isfile() and path.suffix.lower() in ENDINGS and not path.name.startswith("."):
                     stream = archive.extractfile(member)
                     assert stream is not None
                     yield path, BytesIO(stream.read())

@@ -8,8 +8,8 @@ import torch
 
 from descant.data.errors import DataError
 from descant.data.examples import Examples, joined
+from descant.data.extra import need
 from descant.datasets.known import check_known
-from descant.datasets.readers.extra import need
 from descant.datasets.readers.text import LETTERS, letters
 from descant.datasets.sources import find
 

@@ -14,10 +14,10 @@ from descant.data.clients import Test, clients_of
 from descant.data.errors import DataError
 from descant.data.federated import FederatedData
 from descant.data.partitions import Natural, Partition
+from descant.data.pictures import decode, stacked
 from descant.datasets.readers.idx import read_mnist, read_writers
 from descant.datasets.readers.leaf import read_leaf
 from descant.datasets.readers.npz import read_chars74k
-from descant.datasets.readers.pictures import decode, stacked
 from descant.datasets.sets.images import pictures
 from descant.datasets.sources import folder_of
 from descant.errors import SettingError
