@@ -23,7 +23,8 @@ from descant.trees import without
 class FineTune(Tuned):
     """Fine-tuning: v_k goes down f_k(v) + lam/2 ||v - w||^2 from v = w, the model of any global solver.
 
-    Sends what the solver sends. lam = 0 is plain fine-tuning, and with `steps` = 0 clients deploy w itself.
+    Sends what the solver sends. `lam` weighs the tie to w: 0 is plain fine-tuning. With `steps` = 0 clients deploy
+    w itself.
 
     By default a client fine-tunes whenever it deploys a model, so also at each evaluation, on its training data,
     and forgets v; these gradients are on nobody's bill. With `after`, fine-tuning is rounds of its own after so
@@ -123,9 +124,9 @@ class EWC(FineTune):
 class SKL(FineTune):
     """Fine-tuning tied by outputs: v_k goes down f_k(v) + lam mean_i KL(p_i || q_i) + KL(q_i || p_i) from v = w.
 
-    p_i and q_i are the probabilities that v and w give the classes of example i (Ditto, section 4.4, after Jiang et
-    al., 2020). The mean is over the minibatch; the code of Ditto's authors sums over all training examples, so that
-    their lam is this one over n_k. A step costs two gradients. When and how else it fine-tunes is as with
+    p_i and q_i are the probabilities that v and w give the classes of example i (Ditto, section 4.4, after Jiang
+    et al., 2020). The mean is over the minibatch; the code of Ditto's authors sums over all training examples, so
+    that their lam is this one over n_k. A step costs two gradients. When and how else it fine-tunes is as with
     `finetune`.
     """
 

@@ -21,10 +21,10 @@ from descant.methods.schedules import in_round
 class L2SGD(Descent):
     """L2SGD (Hanzely and Richtarik, 2020), Algorithm 1: min mean_k f_k(x_k) + lam/2 ||x_k - mean of all x||^2.
 
-    A round is a flip of a coin that all parties see. With probability `p`, models go up, their mean comes down, and
-    x_k <- x_k - lr lam / p (x_k - mean). Otherwise nothing travels, and x_k <- x_k - lr / (1 - p) grad f_k(x_k):
-    one step, unless `steps` or `epochs` says more. `lr` is the paper's alpha over N. Sends x_k, in the rounds that
-    talk. A client whose message is lost stays where it was.
+    `lam` weighs the tie to the mean. A round is a flip of a coin that all parties see. With probability `p`,
+    models go up, their mean comes down, and x_k <- x_k - lr lam / p (x_k - mean). Otherwise nothing travels, and
+    x_k <- x_k - lr / (1 - p) grad f_k(x_k): one step, unless `steps` or `epochs` says more. `lr` is the paper's
+    alpha over N. Sends x_k, in the rounds that talk. A client whose message is lost stays where it was.
     """
 
     name: ClassVar[str] = "l2sgd"
@@ -89,8 +89,8 @@ class MRMTL(Descent):
     """MR-MTL, mean-regularized multi-task learning: min mean_k f_k(v_k) + lam/2 ||v_k - w||^2, w the mean of all v.
 
     v_k <- v_k - lr (grad f_k(v_k) + lam (v_k - w)), and w <- w + S/N mean of v_k - w over the S senders among N
-    clients: with everyone in each round w is the mean. This is what the code of Ditto's authors runs under the name
-    L2SGD. Sends v_k - w. lam = 0 is local training.
+    clients: with everyone in each round w is the mean. This is what the code of Ditto's authors runs under the
+    name L2SGD. Sends v_k - w. `lam` weighs the tie: 0 is local training.
     """
 
     name: ClassVar[str] = "mr-mtl"

@@ -19,11 +19,12 @@ class PerFedAvg(FedAvg):
     """Per-FedAvg (Fallah et al., 2020), Algorithm 1: min_w mean_k F_k(w), F_k(w) = f_k(w - alpha grad f_k(w)).
 
     The gradient of F_k is (I - alpha H) g, with g = grad f_k(w - alpha grad f_k(w)) and the Hessian H of f_k at w;
-    the two gradients and H are of minibatches of their own. hessian="free" (HF) takes H g from the difference of
-    gradients at w + delta g and w - delta g, hessian="none" (FO) leaves it out: 4 or 2 gradients a step.
+    the two gradients and H are of minibatches of their own. `hessian` says where H g comes from: "free" (HF) takes
+    the difference of gradients at w + delta g and w - delta g, for a small `delta`, and "none" (FO) leaves it out.
+    That makes 4 or 2 gradients a step.
 
-    A client deploys w after `adapt` steps of rate `alpha` on its training data (one, as in the paper), which are on
-    nobody's bill. Sends what FedAvg sends, without n_k. `lr` is the paper's beta and `steps` its tau.
+    A client deploys w after `adapt` steps of rate `alpha` on its training data (one, as in the paper), which are
+    on nobody's bill. Sends what FedAvg sends, without n_k. `lr` is the paper's beta and `steps` its tau.
     """
 
     name: ClassVar[str] = "per-fedavg"
