@@ -15,6 +15,7 @@ import typer
 
 from descant.cli.console import err, out
 from descant.cli.data import data
+from descant.cli.export import export
 from descant.cli.plain import App
 from descant.cli.theory import theory
 from descant.errors import LeftOutWarning
@@ -215,6 +216,9 @@ def report(
         written = page.save(where, format.value)
     for path in written:
         out.print(f"{path}", soft_wrap=True)
+
+
+app.command()(export)
 
 
 @app.command()

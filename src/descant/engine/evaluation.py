@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from descant.context import Context
-from descant.engine.links import through
+from descant.engine.links import Broadcast, through
 from descant.engine.measure import measure
 from descant.engine.records import Account, Evaluated
 from descant.errors import require
@@ -51,7 +51,18 @@ class Evaluation:
         return round % self.every == 0 or round == rounds
 
 
-def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> Iterator[Evaluated | Account]:
+class Sees(Protocol):
+    """Is shown the models that are evaluated in a round, of the clients `who` [K] at a time.
+
+    x is [K, d] and `statistics` [K, b]. They are shown before their figures are known.
+    """
+
+    def __call__(self, round: int, model: str, who: Tensor, x: Tensor, statistics: Tensor) -> None: ...
+
+
+def evaluate(
+    ctx: Context, clients: Clients, server: Server, at_once: int, sees: Sees | None = None
+) -> Iterator[Evaluated | Account]:
     """Loss and metric of every client's models on each part, as the run's `Evaluation` asks, and the accounts."""
     wanted, method = clients.plan.evaluation, clients.method
     down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
@@ -61,15 +72,17 @@ def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> It
         if model == "selected" or (model == "shared" and not method.has_shared):
             continue
         if model == "shared" and not method.personalizes and "personal" in wanted.models:
-            continue  # it is what clients deploy
+            continue  # it is what clients deploy, and was shown with it
         found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
         for who in torch.split(clients.here, at_once):
             if model == "personal":
                 x, buffers = clients.personal(ctx, who, down)
             else:
-                x, buffers = (row.expand(len(who), -1) for row in server.shared(ctx))
-                if clients.task.buffers == "local":  # every client predicts with its own running statistics
-                    buffers = clients.statistics(ctx, who, down)
+                x, buffers = _shared(ctx, clients, server, who, down)
+            if sees is not None:
+                sees(ctx.round, model, who, x, buffers)
+                if model == "personal" and method.has_shared and not method.personalizes:
+                    sees(ctx.round, "shared", who, *_shared(ctx, clients, server, who, down))
             for part, blocks in found.items():
                 rows = Rows(clients.data.part(part), who, clients.data.places(who))
                 blocks.append(measure(clients.execution, x, buffers, rows))
@@ -81,11 +94,24 @@ def evaluate(ctx: Context, clients: Clients, server: Server, at_once: int) -> It
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
 
 
-def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:
-    """The better of each client's two models on its validation data, as both were evaluated."""
+def _shared(ctx: Context, clients: Clients, server: Server, who: Tensor, down: Broadcast) -> tuple[Tensor, Tensor]:
+    """The global model as the clients `who` predict with it: [K, d] and running statistics [K, b]."""
+    x, buffers = (row.expand(len(who), -1) for row in server.shared(ctx))
+    if clients.task.buffers == "local":  # every client predicts with its own running statistics
+        buffers = clients.statistics(ctx, who, down)
+    return x, buffers
+
+
+def takes_shared(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Tensor:
+    """Whether [N] the shared model is the better of a client's two on its validation data."""
     ours, theirs = personal.metric["valid"], shared.metric["valid"]  # [N]; NaN, which is never better, without data
     better = theirs > ours if higher_is_better else theirs < ours
-    takes = better | ((theirs == ours) & (shared.loss["valid"] < personal.loss["valid"]))
+    return better | ((theirs == ours) & (shared.loss["valid"] < personal.loss["valid"]))
+
+
+def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:
+    """The better of each client's two models on its validation data, as both were evaluated."""
+    takes = takes_shared(personal, shared, higher_is_better)
 
     def of(own: dict[str, Tensor], common: dict[str, Tensor]) -> dict[str, Tensor]:
         return {part: torch.where(takes, common[part], own[part]) for part in own}

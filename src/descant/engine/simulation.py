@@ -12,7 +12,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.clients import Clients
-from descant.engine.evaluation import evaluate
+from descant.engine.evaluation import Sees, evaluate
 from descant.engine.links import through
 from descant.engine.plan import Plan
 from descant.engine.records import Account, Collapse, CollapseError, Evaluated, RoundRecord, Snapshot
@@ -59,6 +59,7 @@ class Simulation:
         self.clients = Clients(start, execution, data, method, plan, told, folder)
         self.ledger = self.clients.ledger
         self.rounds = Round(self.clients, self.server, plan, trained_at_once)
+        self.sees: Sees | None = None  # whoever wants to see the models that are evaluated
         self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
 
     @property
@@ -84,7 +85,8 @@ class Simulation:
         """
         while True:
             if self.plan.evaluation.due(self.round, self.plan.rounds):
-                yield from evaluate(self.context(self.round), self.clients, self.server, self.evaluated_at_once)
+                ctx = self.context(self.round)
+                yield from evaluate(ctx, self.clients, self.server, self.evaluated_at_once, self.sees)
             if self.round >= self.plan.rounds:
                 return
             self.round += 1

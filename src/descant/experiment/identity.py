@@ -30,12 +30,17 @@ def fingerprints(task: Task, data: FederatedData, method: Method, **parts: objec
     """By name: what must be the same for a run to be gone on with; `parts` are those that act on mail."""
     return {
         "data": data.fingerprint,
-        "model": _hash(architecture(task.model)),
+        "model": model_fingerprint(task.model),
         "loss": _hash(code(task.loss)),
         "metric": _hash([task.metric.name, task.metric.higher_is_better, code(task.metric.of)]),
         "method": _hash(code(type(method))),
         **{name: _hash([code(type(each)) for each in _listed(part)]) for name, part in parts.items()},
     }
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """What tells an architecture, and the code of its layers, from others."""
+    return _hash(architecture(model))
 
 
 def _listed(part: object) -> tuple[object, ...]:

@@ -27,6 +27,8 @@ from descant.experiment.allowed import refusal
 from descant.experiment.declaration import Call, Settings
 from descant.experiment.identity import fingerprints
 from descant.experiment.journal import Journal
+from descant.experiment.keeping import Keeper
+from descant.experiment.models import Models, example_of
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.parts import Part
 from descant.methods import Method
@@ -63,6 +65,7 @@ def simulate(
     threads: int | None = None,
     store: Literal["memory", "disk"] = "memory",
     commit: int | None = None,
+    keep_models: Literal["chosen", "last", "none"] = "chosen",
     label: str | None = None,
     out: str | Path | Journal | None = None,
     overwrite: bool = False,
@@ -105,6 +108,8 @@ def simulate(
         commit: after how many rounds to commit to the run's folder, so that the run can be resumed from there. By
             default when 10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every
             round.
+        keep_models: which models are kept, for `Run.personal` and its like: those of the round "chosen" on
+            validation data and of the last one, those of the "last" one, or "none".
         label: the run's name in tables and charts; the method's by default. Runs of the same label are its seeds.
         out: a folder to leave the run in. Should it be interrupted, `resume` goes on with it from there.
         overwrite: replace the run that already lies in `out`.
@@ -200,19 +205,24 @@ def _carry_out(
     history = History(task.metric.name, task.metric.higher_is_better, Federation.of(data, plan.malicious.tolist()))
     folder = journal.clients if journal is not None and call.store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder)
+    at = journal.folder if journal is not None else None
+    keeper = Keeper(call.keep_models, simulation, history, at, spools=call.store == "disk")
     if journal is not None:
-        journal.restore(simulation, history)
+        journal.restore(simulation, history, keeper)
     with using_threads(threads_inside(execution)):
         for record in simulation.run() if history.collapse is None else ():
             history.add(record)
+            keeper.add(record)
             if journal is not None:
                 keep_notes(journal.folder, execution.notes)
                 journal.add(record, simulation)
             if call.progress is not None:
                 call.progress(record)
-    run = Run(config, history, simulation)
+    keeper.finish()
+    run = Run(config, history, simulation, Models.of_simulation(simulation, history, config, keeper.kept))
     if journal is not None:
         run.save(journal.folder)
+        keeper.settle()
         journal.finish()
     return run
 
@@ -240,6 +250,7 @@ def _config(
         "name": data.name,
         "clients": len(data),
         "classes": data.classes,
+        "example": example_of(data),
         "settings": dict(data.settings),
     }
     if "data" in prints:
