@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from descant.engine import Evaluated, Record, Simulation
+from descant.engine.evaluation import MODELS as MODEL_KINDS
 from descant.engine.evaluation import takes_shared
 from descant.experiment.folder import MODELS
 from descant.experiment.history import History
@@ -58,6 +59,7 @@ class Keeper:
         self._seen: dict[str, _Seen] = {}  # of the last round that was evaluated
         self._evaluated: dict[str, Evaluated] = {}
         self._written: dict[tuple[str, int], str] = {}  # kind and round -> the checksum of its file
+        self._spare: dict[str, ModelRows] = {}  # places in memory that nobody needs, for the next round
         self._warned = False
         self.kept: dict[Round, dict[str, Kept]] = {"chosen": {}, "last": {}}
         if keep != "none":
@@ -131,6 +133,7 @@ class Keeper:
         """The run is over: files that were kept get their names, and what was not kept goes."""
         for kind in list(self._seen):
             self._release(kind)
+        self._spare.clear()
         for of in self.kept.values():
             for kind, kept in list(of.items()):
                 if isinstance(kept.rows, SpooledRows):
@@ -153,13 +156,16 @@ class Keeper:
         self.kept[which][kind] = Kept(round, seen.rows)
         if old is not None and isinstance(old.rows, SpooledRows):
             old.rows.close()
+        if old is not None and isinstance(old.rows, ModelRows):
+            self._spare[kind] = old.rows
 
     def _open(self, kind: str, round: int) -> None:
         """Make a place for the models of a round."""
-        frame, free = self._frames[kind], self._release(kind)
+        frame = self._frames[kind]
+        self._release(kind)
         large = frame.bytes > _memory() // _SHARE
         if not self._spools and not large:
-            self._seen[kind] = _Seen(round, free or ModelRows(frame))
+            self._seen[kind] = _Seen(round, self._spare.pop(kind, None) or ModelRows(frame))
         elif self._folder is not None:
             make_folder(self._folder / MODELS)
             temporary = temporary_of(self._folder / name_of(kind, round))
@@ -172,13 +178,15 @@ class Keeper:
                 stacklevel=2,
             )
 
-    def _release(self, kind: str) -> ModelRows | None:
-        """Forget what was seen of a kind; return its place in memory, if nobody needs it."""
+    def _release(self, kind: str) -> None:
+        """Forget what was seen of a kind, and was not kept."""
         seen = self._seen.pop(kind, None)
         if seen is None or any(of[kind].rows is seen.rows for of in self.kept.values() if kind in of):
-            return None
-        seen.rows.close()
-        return seen.rows if isinstance(seen.rows, ModelRows) else None
+            return
+        if isinstance(seen.rows, ModelRows):
+            self._spare[kind] = seen.rows
+        else:
+            seen.rows.close()
 
     def _select(self, round: int) -> None:
         """Put together what each client selected, of the two models that were just evaluated."""
@@ -204,9 +212,9 @@ def kept_in(folder: Path, said: Any) -> dict[str, Kept]:
     found = {}
     try:
         for kind, entry in dict(said).items():
-            if entry["file"] != name_of(str(kind), int(entry["round"])):
-                raise ValueError(kind)
-            found[str(kind)] = Kept(int(entry["round"]), FiledRows(folder / entry["file"], str(entry["checksum"])))
+            if kind not in MODEL_KINDS or entry["file"] != name_of(kind, int(entry["round"])):
+                raise ValueError(kind)  # among others, a file outside the folder
+            found[kind] = Kept(int(entry["round"]), FiledRows(folder / entry["file"], str(entry["checksum"])))
     except (LookupError, TypeError, ValueError):
         raise damaged(folder, "does not say which models it keeps") from None
     return found

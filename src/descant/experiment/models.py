@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from descant.catalog import build
 from descant.data import FederatedData, Part
 from descant.engine import Simulation
+from descant.engine.evaluation import MODELS
 from descant.errors import NoModelError, NoSharedModelError, SettingError
 from descant.experiment.folder import MODEL, RUN
 from descant.experiment.history import History
@@ -25,7 +26,7 @@ from descant.files import name_of as dtype_name
 from descant.sealed import check_entry, damaged, read_tensors
 
 Template = Callable[[nn.Module | None], nn.Module]  # a module to fill: the run's own, or one that was handed in
-KINDS = ("personal", "shared", "selected")
+KINDS = MODELS
 
 
 class Models:

@@ -115,9 +115,6 @@ class ModelRows:
     def write(self, path: Path, about: Mapping[str, Any]) -> str:
         return write_tensors(path, self.frame.split(self._x, self._statistics), about)
 
-    def close(self) -> None:
-        """Nothing lies anywhere else."""
-
 
 class SpooledRows:
     """Rows that go into a file as they come, for more than memory holds. It has a temporary name until `write`."""
@@ -160,6 +157,7 @@ class SpooledRows:
         return checksum
 
     def close(self) -> None:
+        """Remove the file, unless it has its name already."""
         self._file.unlink(missing_ok=True)
 
 
@@ -173,6 +171,8 @@ class FiledRows:
     def check(self) -> dict[str, Placed]:
         """Where the tensors lie in the file, once it is known to be the one that was written."""
         if self._placed is None:
+            if self.path.parent.is_symlink():
+                raise damaged(self.path, "lies behind a link")
             placed, _, checksum = open_tensors(self.path)
             if not all(leaf.shape for leaf in placed.values()):
                 raise damaged(self.path, "holds no rows of models")
