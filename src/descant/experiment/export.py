@@ -172,7 +172,7 @@ def _programs(module: nn.Module, config: dict[str, Any], formats: Sequence[str])
 def traced(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
     """The program of a module for any number of examples like this; without the examples, which are pickled."""
     try:
-        with torch.no_grad():
+        with _quiet(), torch.no_grad():
             shapes = ({0: torch.export.Dim("batch", min=1)},)
             program = torch.export.export(module, (example,), dynamic_shapes=shapes)
     except Exception as error:  # whatever torch.export cannot do
@@ -187,7 +187,7 @@ def traced(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter to ONNX says of its own future, and of packages that are not needed."""
+    """Without what exporters say of LSTM's own lists, of their own future, and of packages that are not needed."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

@@ -165,7 +165,7 @@ class Keeper:
         self._release(kind)
         large = frame.bytes > _memory() // _SHARE
         if not self._spools and not large:
-            self._seen[kind] = _Seen(round, self._spare.pop(kind, None) or ModelRows(frame))
+            self._seen[kind] = _Seen(round, self._spare.pop(kind) if kind in self._spare else ModelRows(frame))
         elif self._folder is not None:
             make_folder(self._folder / MODELS)
             temporary = temporary_of(self._folder / name_of(kind, round))

@@ -187,9 +187,10 @@ class Run:
             history = History(about["metric"], about["higher_is_better"], federation_of(federation))
             fill(history, rounds, clients)
             history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
-            return cls(about["config"], history, None, Models.of_folder(folder, about, history))
+            config = about["config"]
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(folder / RUN, "does not fit the tables beside it") from None
+        return cls(config, history, None, Models.of_folder(folder, about, history))
 
     def _live(self) -> Simulation:
         if self._simulation is None:
