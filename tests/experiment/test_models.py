@@ -337,6 +337,20 @@ def test_an_interrupted_run_ends_with_the_same_models(tmp_path: Path, store: str
         ).read_bytes()
 
 
+def test_damaged_models_of_an_unfinished_run_are_named(tmp_path: Path) -> None:
+    begin(tmp_path, stop=8, store="memory", **SOME)
+    path = next((tmp_path / "models").glob("personal-*"))
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    [said] = verify(tmp_path)
+    assert path.name in said
+    with pytest.raises(DamagedError, match=path.name):
+        resume(tmp_path)
+    path.unlink()
+    with pytest.raises(DamagedError, match=rf"{path.name} is missing"):
+        resume(tmp_path)
+
+
 def test_only_the_best_so_far_lies_in_the_folder(tmp_path: Path) -> None:
     seen: set[int] = set()
 
