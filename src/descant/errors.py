@@ -40,6 +40,10 @@ class CodecError(ValueError):
     """A message that cannot be encoded, or bytes that cannot be decoded."""
 
 
+class NoModelError(LookupError):
+    """A model that a run did not keep."""
+
+
 class NoSharedModelError(LookupError):
     """The method has no shared (global) model."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -19,7 +20,7 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # what a link of the same name points to
 
 def write(path: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write a temporary file beside `path`, make it durable, and put it in the place of `path`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_of(path)
     with naming(path):
         temporary.unlink(missing_ok=True)  # of a process that was killed, and had our number
         try:
@@ -51,6 +52,16 @@ def write_bytes(
             os.close(descriptor)
 
     write(path, fill)
+
+
+def copy_file(source: Path, path: Path) -> None:
+    """Copy a file, whole or not at all."""
+    write(path, lambda temporary: shutil.copyfile(source, temporary))
+
+
+def temporary_of(path: Path) -> Path:
+    """The name under which a file is written until it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def write_at(descriptor: int, offset: int, raw: memoryview, path: Path) -> None:

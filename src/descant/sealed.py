@@ -17,13 +17,13 @@ from hashlib import blake2b
 from io import BufferedReader
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from descant.errors import DamagedError
-from descant.files import write_bytes
+from descant.files import NO_LINK, write_at, write_bytes
 
 REMEDY = "take the folder from a copy, or begin the run anew with overwrite"
 _OTHER = "is damaged, or of another run (its checksum is another)"
@@ -50,6 +50,17 @@ _TYPES = {
     torch.uint64: "U64",
 }
 _NAMES = {name: dtype for dtype, name in _TYPES.items()}
+_AT = 8 + len(_HEAD)  # where the checksum of a safetensors file lies
+
+Leaves = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]  # the types and the shapes of tensors
+
+
+class Placed(NamedTuple):
+    """Where a tensor lies in a file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    at: int
 
 
 def damaged(path: Path, what: str) -> DamagedError:
@@ -89,26 +100,86 @@ def read_json(path: Path) -> tuple[dict[str, Any], str]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     """Write a safetensors file with `about` as JSON in its metadata; return its checksum."""
     ready = {name: leaf.detach().cpu().contiguous() for name, leaf in tensors.items()}
-    ordered = sorted(ready, key=lambda name: (-ready[name].dtype.itemsize, name))  # each aligned to its own type
-    entries, end = {}, 0
+    header, places = header_of({name: (leaf.dtype, tuple(leaf.shape)) for name, leaf in ready.items()}, about)
+    pieces = [_raw(ready[name]) for name in places]
+    with ThreadPoolExecutor(max_workers=1) as beside:  # the checksum is found while the rest is written
+        checksum = beside.submit(_hash, header, *pieces)
+
+        def head() -> bytes:
+            return header[:_AT] + checksum.result().encode() + header[_AT + 2 * _SIZE :]
+
+        write_bytes(path, pieces, head=head, head_size=len(header))
+    return checksum.result()
+
+
+def header_of(leaves: Leaves, about: Mapping[str, Any]) -> tuple[bytes, dict[str, int]]:
+    """What a safetensors file begins with, zeros for its checksum, and where each tensor lies in it, in order."""
+    ordered = sorted(leaves, key=lambda name: (-leaves[name][0].itemsize, name))  # each aligned to its own type
+    entries: dict[str, Any] = {}
+    end = 0
     for name in ordered:
-        leaf = ready[name]
-        start, end = end, end + leaf.numel() * leaf.element_size()
-        entries[name] = {"dtype": _TYPES[leaf.dtype], "shape": list(leaf.shape), "data_offsets": [start, end]}
+        dtype, shape = leaves[name]
+        start, end = end, end + prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": _TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     rest = json.dumps({"about": json.dumps(about)})[1:]  # what follows the checksum in the metadata
     header = _HEAD + b"0" * 2 * _SIZE + b'",' + rest.encode()
     header += b"," + json.dumps(entries)[1:].encode() if entries else b"}"
     header += b" " * (-len(header) % 8)
-    first, at = len(header).to_bytes(8, "little") + header, 8 + len(_HEAD)
-    pieces = [_raw(ready[name]) for name in ordered]
-    with ThreadPoolExecutor(max_workers=1) as beside:  # the checksum is found while the rest is written
-        checksum = beside.submit(_hash, first, *pieces)
+    places = {name: 8 + len(header) + entries[name]["data_offsets"][0] for name in ordered}
+    return len(header).to_bytes(8, "little") + header, places
 
-        def head() -> bytes:
-            return first[:at] + checksum.result().encode() + first[at + 2 * _SIZE :]
 
-        write_bytes(path, pieces, head=head, head_size=len(first))
-    return checksum.result()
+def seal(path: Path) -> str:
+    """Put the checksum into a safetensors file that was written piece by piece after its header; return it."""
+    with _opened(path) as file:
+        _, checksum = _read_header(path, file)
+    descriptor = os.open(path, os.O_WRONLY | NO_LINK)
+    try:
+        write_at(descriptor, _AT, memoryview(checksum.encode()), path)
+    finally:
+        os.close(descriptor)
+    return checksum
+
+
+def open_tensors(path: Path) -> tuple[dict[str, Placed], dict[str, Any], str]:
+    """Which tensors lie where in a safetensors file, what it says about them, and its checksum.
+
+    The file is read once, to see that it is what was written, and never held in memory as a whole.
+    """
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        header, checksum = _read_header(path, file)
+        if checksum.encode() != header[len(_HEAD) : len(_HEAD) + 2 * _SIZE]:
+            raise damaged(path, "is damaged (its checksum is another)")
+    try:
+        entries = json.loads(header)
+        about = json.loads(entries.pop("__metadata__")["about"])
+        placed = {name: _placed(entry, 8 + len(header), size) for name, entry in entries.items()}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise damaged(path, "is damaged (what it says of itself cannot be)") from None
+    return placed, about, checksum
+
+
+def _read_header(path: Path, file: BufferedReader) -> tuple[bytes, str]:
+    """The header of a safetensors file, and the checksum that the whole file should carry."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if not len(_HEAD) + 2 * _SIZE <= length <= min(size - 8, _HEADER_AT_MOST):
+        raise damaged(path, "is damaged (it is cut off, or no file of tensors)")
+    header = file.read(length)
+    end = len(_HEAD) + 2 * _SIZE
+    digest = blake2b(length.to_bytes(8, "little"), digest_size=_SIZE)
+    digest.update(header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:])
+    while block := file.read(_BLOCK):
+        digest.update(block)
+    return header, digest.hexdigest()
+
+
+def _placed(entry: Mapping[str, Any], begin: int, size: int) -> Placed:
+    dtype, shape, (start, stop) = _NAMES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
+    if not 0 <= start <= stop <= size - begin or stop - start != prod(shape) * dtype.itemsize:
+        raise ValueError("a tensor that does not lie in its file")
+    return Placed(dtype, shape, begin + start)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:

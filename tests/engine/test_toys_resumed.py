@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,9 @@ def die(record: Record) -> None:
 
 def killed(*arguments: Any, **settings: Any) -> None:
     """`simulate` in a process of its own, which is killed in round 5."""
-    child = os.fork()
+    with warnings.catch_warnings():  # Python 3.12 warns of a fork where there are threads; the child uses none
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         try:
             dc.simulate(*arguments, progress=die, **settings)

@@ -59,8 +59,8 @@ def test_the_new_method_trains_and_shares_its_mean(monkeypatch: pytest.MonkeyPat
     run = dc.simulate(dc.Task(dc.models.linear(data)), data, MeanRegularized(lam=0.1, steps=5), rounds=10)
     before, after = (run.history.figure("personal", t, "train_loss")["mean"] for t in (0, 10))
     assert after < before
-    mean = torch.stack([run.personal(k)[0].weight for k in range(8)]).mean(0)  # type: ignore[index]
-    assert run.shared()[0].weight.allclose(mean, atol=1e-6)  # type: ignore[index]
+    mean = torch.stack([run.personal(k, round="last")[0].weight for k in range(8)]).mean(0)  # type: ignore[index]
+    assert run.shared(round="last")[0].weight.allclose(mean, atol=1e-6)  # type: ignore[index]
 
 
 def test_the_new_method_is_named_by_its_import_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,7 +79,9 @@ def run(folder: Path, how: How) -> None:
 
 def attempt(folder: Path, how: How, moment: Moment) -> bool:
     """One attempt in a process of its own; whether it was killed."""
-    child = os.fork()
+    with warnings.catch_warnings():  # Python 3.12 warns of a fork where there are threads; the child uses none
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         if moment.owner is not None:
             _arm(moment)

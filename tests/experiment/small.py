@@ -72,6 +72,13 @@ def reseal(path: Path, **changes: Any) -> None:
     write_json(path, value | changes)
 
 
+def kept_models(folder: Path) -> dict[str, str]:
+    """The files of models that a finished run names, by name."""
+    listed = read_json(folder / "run.json")[0]["models"]
+    names = {entry["file"] for which in ("chosen", "last") for entry in listed[which].values()}
+    return {name: (folder / name).read_bytes().hex() for name in sorted(names)}
+
+
 def result(folder: Path) -> str:
     """Everything that a run came to, as text: figures, tables and models."""
     run = dc.load(folder)
@@ -88,5 +95,6 @@ def result(folder: Path) -> str:
             "config": {k: v for k, v in run.config.items() if k not in ("execution", "versions")},
             "models": {name: leaf.tolist() for name, leaf in models.items()},
             "rows": rows,
+            "kept": kept_models(folder),
         }
     )

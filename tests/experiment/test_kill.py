@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import descant as dc
 from descant.sealed import read_json
+from tests.experiment.small import kept_models
 
 KILLABLE = Path(__file__).with_name("killable.py")
 
@@ -55,6 +56,7 @@ def assert_same(folder: Path, unbroken: Path) -> None:
     assert summaries[0] == summaries[1]
     tensors, wanted = load_file(folder / "state.safetensors"), load_file(unbroken / "state.safetensors")
     assert set(tensors) == set(wanted) and all(tensors[name].equal(leaf) for name, leaf in wanted.items())
+    assert kept_models(folder) == kept_models(unbroken) and len(kept_models(unbroken)) >= 2
     if expected.config["store"] == "disk":
         assert len(read_json(unbroken / "clients" / "leaves.json")[0]["leaves"]) > 0
         for file in [*(unbroken / "clients").iterdir(), *(unbroken / "held").glob("*")]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ import descant as dc
 from descant.errors import DamagedError
 from descant.experiment.verify import verify
 from tests.experiment.mutations import attack
-from tests.experiment.small import begin, copied, result, resume
+from tests.experiment.small import Net, begin, copied, result, resume
+
+KINDS, ROUNDS = ("personal", "shared", "selected"), ("chosen", "last")
+ALL = dc.Evaluation(every=5, models=("personal", "shared", "selected"))
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +42,20 @@ def loaded(folder: Path) -> str:
     return json.dumps([run.config, run.rounds.write_json(), run.clients.write_json(), run.summary()])
 
 
+def models(folder: Path) -> str:
+    """Every model that a finished run kept, and what is not trained of it."""
+    run = dc.load(folder)
+    found = [run.models.module(kind, k, round, Net()) for kind, k, round in product(KINDS, range(12), ROUNDS)]
+    return json.dumps([[tensor.tolist() for tensor in model.state_dict().values()] for model in found])
+
+
 FOLDERS = {
     "an unfinished run on disk": (lambda f: begin(f, stop=19), resumed),
     "an unfinished run in memory": (lambda f: begin(f, stop=20, store="memory", commit=4), resumed),
     "a finished run on disk": (begin, verified),
     "a finished run in memory": (lambda f: begin(f, store="memory"), verified),
     "the tables of a finished run": (lambda f: begin(f, store="memory"), loaded),
+    "the models of a finished run": (lambda f: begin(f, evaluate=ALL), models),
 }
 
 

@@ -68,8 +68,8 @@ def test_fine_tuning_begins_with_the_statistics_of_the_shared_model(mode: Any, c
     method = FineTuned(lr=LR, steps=4, batch=None)
     run = dc.simulate(task(), federation, method, rounds=5, cohort=cohort, mode=mode)
     for k in range(3):
-        expected = trained(run.shared(), federation.train.client(k), WORK.steps or 0)
-        got = run.personal(k)
+        expected = trained(run.shared(round="last"), federation.train.client(k), WORK.steps or 0)
+        got = run.personal(k, round="last")
         for name, value in expected.state_dict().items():
             if "num_batches" not in name:
                 close(got.state_dict()[name], value)
@@ -99,9 +99,9 @@ def test_a_model_may_begin_with_the_statistics_of_another() -> None:
     before = dc.simulate(task(), federation, method, rounds=4, mode="vmap")
     after = dc.simulate(task(), federation, method, rounds=5, mode="vmap")
     for k in range(3):
-        expected = trained(before.shared(), federation.train.client(k), WORK.steps or 0)
-        close(after.personal(k)[1].running_mean, expected[1].running_mean)  # type: ignore[index]
-        close(after.personal(k)[1].running_var, expected[1].running_var)  # type: ignore[index]
+        expected = trained(before.shared(round="last"), federation.train.client(k), WORK.steps or 0)
+        close(after.personal(k, round="last")[1].running_mean, expected[1].running_mean)  # type: ignore[index]
+        close(after.personal(k, round="last")[1].running_var, expected[1].running_var)  # type: ignore[index]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,11 +69,12 @@ def test_shared_statistics_are_averaged_with_the_model(mode: Any, weighted: bool
             n: sum(p * c[n] for p, c in zip(weights, clients, strict=True)) for n in clients[0] if n not in counters
         }
         shared.load_state_dict(mean | {name: torch.tensor(0) for name in counters})
-    for module in (run.shared(), run.personal(0), run.personal(2)):
+    for module in (run.shared(round="last"), run.personal(0, round="last"), run.personal(2, round="last")):
         close(statistics(module), statistics(shared))
         close(dict(module.named_parameters()), dict(shared.named_parameters()))
     hits = [
-        (run.shared()(x.double()).argmax(1) == y).double().mean() for x, y in map(federation.test.client, range(3))
+        (run.shared(round="last")(x.double()).argmax(1) == y).double().mean()
+        for x, y in map(federation.test.client, range(3))
     ]
     assert run.summary()["personal.test_accuracy.mean@last"] == pytest.approx(float(sum(hits)) / 3)
 
@@ -104,8 +105,8 @@ def test_local_statistics_stay_with_their_client() -> None:
         vectors = [nn.utils.parameters_to_vector(client.parameters()).detach() for client in clients]
         nn.utils.vector_to_parameters(sum(vectors) / 3, w.parameters())  # type: ignore[arg-type]
     for k in range(3):
-        close(statistics(run.personal(k)), own[k])
-        close(dict(run.personal(k).named_parameters()), dict(w.named_parameters()))
+        close(statistics(run.personal(k, round="last")), own[k])
+        close(dict(run.personal(k, round="last").named_parameters()), dict(w.named_parameters()))
     assert not torch.isclose(own[0]["1.running_mean"], own[1]["1.running_mean"]).any()
 
 
@@ -126,7 +127,7 @@ def test_vmap_and_loop_agree_on_ragged_minibatches(method: dc.methods.Method, bu
     )
     assert [run.config["execution"]["mode"] for run in (vmapped, looped)] == ["vmap", "loop"]
     for k in range(3):
-        close(vmapped.personal(k).state_dict(), looped.personal(k).state_dict())
+        close(vmapped.personal(k, round="last").state_dict(), looped.personal(k, round="last").state_dict())
 
 
 def test_ditto_keeps_separate_statistics_for_its_two_models() -> None:
@@ -136,10 +137,13 @@ def test_ditto_keeps_separate_statistics_for_its_two_models() -> None:
         dc.simulate(Task(model()), data(), method, rounds=3)
         for method in (dc.methods.Ditto(lam=0.0, solver=solver, **work), solver, dc.methods.Local(**work))
     )
-    close(ditto.shared().state_dict(), fedavg.shared().state_dict())
+    close(ditto.shared(round="last").state_dict(), fedavg.shared(round="last").state_dict())
     for k in range(3):
-        close(ditto.personal(k).state_dict(), local.personal(k).state_dict())
-        apart = statistics(ditto.personal(k))["1.running_mean"] - statistics(ditto.shared())["1.running_mean"]
+        close(ditto.personal(k, round="last").state_dict(), local.personal(k, round="last").state_dict())
+        apart = (
+            statistics(ditto.personal(k, round="last"))["1.running_mean"]
+            - statistics(ditto.shared(round="last"))["1.running_mean"]
+        )
         assert float(apart.abs().max()) > 0.01
 
 

@@ -96,7 +96,7 @@ def test_a_run_leaves_frozen_parameters_and_the_users_module_alone() -> None:
     before = deepcopy(model.state_dict())
     data = dc.FederatedData.from_arrays([(torch.randn(9, 3), torch.arange(9) % 2) for _ in range(3)])
     run = dc.simulate(Task(model), data, dc.methods.FedAvg(), rounds=2)
-    trained = run.personal(1).state_dict()
+    trained = run.personal(1, round="last").state_dict()
     assert torch.equal(trained["0.weight"], before["0.weight"])
     assert torch.equal(trained["0.bias"], before["0.bias"])
     assert not torch.equal(trained["2.weight"], before["2.weight"])
@@ -117,7 +117,7 @@ def test_float64_is_kept_throughout() -> None:
         assert execution.outputs(x, buffers, batch.inputs).dtype == torch.float64
     data = dc.FederatedData.from_arrays([(inputs.float(), targets), (inputs.float(), targets)])
     run = dc.simulate(task, data, dc.methods.FedAvg(), rounds=1)
-    assert {p.dtype for p in run.personal(0).parameters()} == {torch.float64}
+    assert {p.dtype for p in run.personal(0, round="last").parameters()} == {torch.float64}
 
 
 def test_a_start_of_its_own_is_what_the_layers_draw_from_that_seed() -> None:

@@ -13,6 +13,7 @@ import typer
 
 from descant.cli.console import err, out
 from descant.cli.data import data
+from descant.cli.export import export
 from descant.cli.plain import App
 from descant.cli.theory import theory
 from descant.errors import BusyError
@@ -219,6 +220,9 @@ def report(
         written = page.save(where, format.value)
     for path in written:
         out.print(f"{path}", soft_wrap=True)
+
+
+app.command()(export)
 
 
 @app.command()

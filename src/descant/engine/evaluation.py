@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -55,12 +55,26 @@ class Evaluation(Checked):
         return round % self.every == 0 or round == rounds
 
 
+class Sees(Protocol):
+    """Is shown the models that are evaluated in a round, of the clients `who` [K] at a time.
+
+    x is [K, d] and `statistics` [K, b]. They are shown before their figures are known.
+    """
+
+    def __call__(self, round: int, model: str, who: Tensor, x: Tensor, statistics: Tensor) -> None: ...
+
+
 def evaluate(
-    ctx: Context, clients: Clients, server: Server, at_once: int, newcomers: Newcomers | None = None
+    ctx: Context,
+    clients: Clients,
+    server: Server,
+    at_once: int,
+    newcomers: Newcomers | None = None,
+    sees: Sees | None = None,
 ) -> Iterator[Evaluated | Account]:
     """Loss and metric of every client's models on each part, as the run's `Evaluation` asks; last the accounts.
 
-    The newcomers' come after those of the others.
+    The newcomers' come after those of the others, and are shown to nobody.
     """
     wanted, method = clients.plan.evaluation, clients.method
     groups = [clients]
@@ -72,10 +86,15 @@ def evaluate(
         if model == "selected" or (model == "shared" and not method.has_shared):
             continue
         if model == "shared" and not method.personalizes and "personal" in wanted.models:
-            continue  # it is what clients deploy
+            continue  # it is what clients deploy, and was shown with it
         found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
         models = [(group, models_of(ctx, group, server, model, group.here, at_once)) for group in groups]
         for group, who, x, buffers in ((group, *some) for group, chunks in models for some in chunks):
+            if sees is not None and group is clients:
+                sees(ctx.round, model, who, x, buffers)
+                if model == "personal" and method.has_shared and not method.personalizes:
+                    for some in models_of(ctx, clients, server, "shared", who, len(who)):
+                        sees(ctx.round, "shared", *some)
             for part, blocks in found.items():
                 rows = Rows(group.data.part(part), who, group.data.places(who))
                 blocks.append(measure(clients.execution, x, buffers, rows))
@@ -109,11 +128,16 @@ def models_of(
         yield some, x, buffers
 
 
-def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:
-    """The better of each client's two models on its validation data, as both were evaluated."""
+def takes_shared(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Tensor:
+    """Whether [N] the shared model is the better of a client's two on its validation data."""
     ours, theirs = personal.metric["valid"], shared.metric["valid"]  # [N]; NaN, which is never better, without data
     better = theirs > ours if higher_is_better else theirs < ours
-    takes = better | ((theirs == ours) & (shared.loss["valid"] < personal.loss["valid"]))
+    return better | ((theirs == ours) & (shared.loss["valid"] < personal.loss["valid"]))
+
+
+def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Evaluated:
+    """The better of each client's two models on its validation data, as both were evaluated."""
+    takes = takes_shared(personal, shared, higher_is_better)
 
     def of(own: dict[str, Tensor], common: dict[str, Tensor]) -> dict[str, Tensor]:
         return {part: torch.where(takes, common[part], own[part]) for part in own}

@@ -12,7 +12,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.clients import Clients
-from descant.engine.evaluation import evaluate
+from descant.engine.evaluation import Sees, evaluate
 from descant.engine.links import through
 from descant.engine.newcomers import Newcomers, check
 from descant.engine.plan import Plan
@@ -66,6 +66,7 @@ class Simulation:
             self.newcomers = Newcomers(start, execution, newcomers, method, plan, told)
         self.ledger = self.clients.ledger
         self.rounds = Round(self.clients, self.server, plan, trained_at_once)
+        self.sees: Sees | None = None  # whoever wants to see the models that are evaluated
         self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
 
     @property
@@ -91,8 +92,8 @@ class Simulation:
         """
         while True:
             if self.plan.evaluation.due(self.round, self.last):
-                ctx = self.context(self.round)
-                yield from evaluate(ctx, self.clients, self.server, self.evaluated_at_once, self.newcomers)
+                ctx, at_once = self.context(self.round), self.evaluated_at_once
+                yield from evaluate(ctx, self.clients, self.server, at_once, self.newcomers, self.sees)
             if self.round >= self.last:
                 return
             self.round += 1

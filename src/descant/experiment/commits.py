@@ -34,6 +34,7 @@ class Commits:
         self.folder, self.begun = folder, begun
         self._files = sorted(folder.glob("commit-*.safetensors"))
         self._round, self._segments, self._history = 0, 0, ""
+        self.models: Any = {}  # what the last commit said of the models that the run keeps
 
     def restore(self, simulation: Simulation) -> list[Record]:
         """Bring a simulation to where the last commit left it; return what had been reported until then."""
@@ -50,18 +51,19 @@ class Commits:
             self._round, changed = snapshot.round, _changed(snapshot)
         self._check(stores, changed, about)
         records = self._records(about)
+        self.models = about.get("models", {})
         self._forget(needed)
         return records
 
-    def write(self, simulation: Simulation, records: list[Record]) -> None:
-        """Commit the last round, and what was reported since the commit before."""
+    def write(self, simulation: Simulation, records: list[Record], models: dict[str, Any]) -> None:
+        """Commit the last round, what was reported since the commit before, and which models are kept."""
         checksum = write_segment(self._segment(self._segments), records)
         self._segments, self._history = self._segments + 1, _rolled(self._history, checksum)
         snapshot = simulation.snapshot()
         file = self._commit(snapshot.round)
         stores, changed = _stores(simulation), _changed(snapshot)
         others = {name: leaves.others(changed[name]) for name, leaves in stores.items()}
-        history = {"segments": self._segments, "history": self._history}
+        history = {"segments": self._segments, "history": self._history, "models": models}
         _write(file, snapshot, {"begun": self.begun, "base": self._round, "others": others} | history)
         simulation.settle(snapshot)
         self._round = snapshot.round

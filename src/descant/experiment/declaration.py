@@ -34,6 +34,7 @@ from descant.experiment.allowed import (
 )
 from descant.experiment.callback import Callback
 from descant.experiment.journal import Journal
+from descant.experiment.keeping import Keep
 from descant.experiment.listeners import Callbacks
 from descant.experiment.parts import InARow, Part, Parts, When
 from descant.experiment.progress import Watched
@@ -219,6 +220,13 @@ class Settings:
         "how",
         Whole(1, optional=True),
         None,
+    )
+    keep_models: Keep = setting(
+        'which models are kept, for `Run.personal` and its like: those of the round "chosen" on validation data '
+        'and of the last one, those of the "last" one, or "none".',
+        "how",
+        OneOf(get_args(Keep)),
+        "chosen",
     )
     label: str | None = setting(
         "the run's name in tables and charts; the method's by default. Runs of the same label are its seeds.",

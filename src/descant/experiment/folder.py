@@ -15,7 +15,7 @@ from descant.errors import SettingError
 from descant.files import sync, write_bytes
 
 MARKER = ".descant"
-JOURNAL, CLIENTS = "journal", "clients"
+JOURNAL, CLIENTS, MODELS = "journal", "clients", "models"
 # What lies on disk by rows: of the clients, of the server for each client, and what its codec remembers of each.
 STORES = (CLIENTS, "held", "copies")
 RUN, START, MODEL = "run.json", "start.json", "start.safetensors"
@@ -31,6 +31,7 @@ _FILES = (
 )  # in the order in which they are removed
 _FOLDERS = {
     JOURNAL: re.compile(r"(commit|segment)-\d{8}\.safetensors|notes\.json"),
+    MODELS: re.compile(r"(personal|shared|selected)-\d{8}\.safetensors"),
     **dict.fromkeys(STORES, re.compile(r"leaves\.json|leaf\d+\.bin|sums\.bin")),
 }
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")

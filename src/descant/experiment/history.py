@@ -72,6 +72,7 @@ class History:
     collapse: Collapse | None = None
     stopped: Stopped | None = None
     may_be_undefined: bool = False  # whether NaN in the metric is a client that it is not defined for
+    _means: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
 
     def add(self, record: Record) -> None:
         match record:
@@ -84,6 +85,8 @@ class History:
                 columns = {f"{part}_loss": values.cpu().numpy() for part, values in record.loss.items()}
                 columns |= {f"{part}_{self.metric}": v.cpu().numpy() for part, v in record.metric.items()}
                 self.evaluated.setdefault(record.model, {})[record.round] = columns
+                for part in record.metric:
+                    self._means.get((record.model, part), {}).pop(record.round, None)
             case Collapse():
                 self.collapse = record
 
@@ -110,13 +113,23 @@ class History:
         return across_clients(values[..., members], sizes, better, undefined=undefined)
 
     def best_round(self, model: str, part: str, first: int) -> int | None:
-        """The round, from `first` on, with the best mean metric on `part`; the earliest where several are."""
-        rounds, numbers = self.curve(model, f"{part}_{self.metric}")
-        means = {t: mean for t, mean in zip(rounds, numbers.get("mean", ()), strict=True) if t >= first}
-        means = {t: mean for t, mean in means.items() if not np.isnan(mean)}
-        if not means:
+        """The round, from `first` on, with the best mean metric on `part`; the earliest where several are.
+
+        Each round's mean is computed by itself. So it has the same bits while the run goes on, at its end, and when
+        it is read back, and models that are kept on the way are those of the round that is chosen in the end.
+        """
+        column, means = f"{part}_{self.metric}", self._means.setdefault((model, part), {})
+        counted = self.federation.members("benign") & (self.federation.sizes[part] > 0)
+        for t, columns in self.evaluated.get(model, {}).items():
+            if t not in means and column in columns:
+                values = columns[column][counted]
+                values = values[~np.isnan(values)] if self.may_be_undefined else values
+                with np.errstate(all="ignore"):  # a run that diverges may overflow
+                    means[t] = float(values.mean()) if len(values) else np.nan
+        known = {t: mean for t, mean in means.items() if t >= first and not np.isnan(mean)}
+        if not known:
             return None
-        return (max if self.higher_is_better else min)(means, key=lambda t: means[t])
+        return (max if self.higher_is_better else min)(sorted(known), key=lambda t: known[t])
 
     def summary(self, first: int = 0) -> dict[str, Any]:
         """Every figure of the run by name, as in 'personal.test_accuracy.mean@last'.

@@ -36,7 +36,7 @@ def of_problem(task: Task, data: FederatedData) -> dict[str, str]:
     """The fingerprints of data, model, loss and metric."""
     return {
         "data": data.fingerprint,
-        "model": _hash(architecture(task.model)),
+        "model": model_fingerprint(task.model),
         "loss": _hash(code(task.loss)),
         "metric": _hash([task.metric.name, task.metric.higher_is_better, code(task.metric.of)]),
     }
@@ -46,6 +46,11 @@ def of_parts(method: Method, **parts: object) -> dict[str, str]:
     """The fingerprints of a method and of the parts that act on mail: their code."""
     acting = {name: _hash([code(type(each)) for each in _listed(part)]) for name, part in parts.items()}
     return {"method": _hash(code(type(method)))} | acting
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """What tells an architecture, and the code of its layers, from others."""
+    return _hash(architecture(model))
 
 
 def _listed(part: object) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ DIR/start.safetensors    the model that it started from; it stays
 DIR/journal/             commits, and segments of records
 DIR/clients/             the clients' state, where it lies on disk; it stays
 DIR/held/, DIR/copies/   what the server holds and remembers of every client, likewise
+DIR/models/              the models of the best round so far, and in the end of the last; they stay
 DIR/.descant             says that descant made these; without it, what lies there is the user's and stays
 """
 
@@ -38,6 +39,7 @@ from descant.experiment.folder import (
     unmark,
 )
 from descant.experiment.history import History
+from descant.experiment.keeping import Keeper
 from descant.experiment.lock import Lock
 from descant.files import make_folder
 from descant.sealed import damaged, read_json, read_tensors, write_json, write_tensors
@@ -182,12 +184,16 @@ class Journal:
         self._mark = write_json(self.folder / START, start)
         return config
 
-    def restore(self, simulation: Simulation, history: History) -> list[Record]:
-        """Bring a simulation and its history to where the last commit left them; return what was reported then."""
-        self._commits = Commits(self._work, self._mark)
+    def restore(self, simulation: Simulation, history: History, keeper: Keeper) -> list[Record]:
+        """Bring a simulation, its history and the models that are kept to where the last commit left them.
+
+        Returns what was reported until then.
+        """
+        self._commits, self._keeper = Commits(self._work, self._mark), keeper
         before = self._commits.restore(simulation)
         for record in before:
             history.add(record)
+        keeper.restore(self._commits.models)
         self._committed = monotonic()
         return before
 
@@ -200,7 +206,8 @@ class Journal:
         self._records.append(record)
         if isinstance(record, RoundRecord | Collapse) and self._due(simulation):
             began = monotonic()
-            self._commits.write(simulation, self._records)
+            self._commits.write(simulation, self._records, self._keeper.commit())
+            self._keeper.settle()
             self._records = []
             self._committed = monotonic()
             self._took = self._committed - began

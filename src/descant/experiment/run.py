@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -16,6 +16,8 @@ from descant.experiment.best import Best, best, run_text
 from descant.experiment.folder import MODEL, RUN, START
 from descant.experiment.history import History, Stopped
 from descant.experiment.journal import FORMAT, finished, unfinished
+from descant.experiment.keeping import Round
+from descant.experiment.models import Models
 from descant.files import plain, write_json
 from descant.sealed import damaged, entry_of, read_json, write_tensors
 from descant.sealed import write_json as write_sealed
@@ -33,8 +35,15 @@ _TABLES = ("federation", "rounds", "clients")
 class Run:
     """What a simulation left behind, in memory or on disk (`Run.load`)."""
 
-    def __init__(self, config: dict[str, Any], history: History, simulation: Simulation | None = None) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        history: History,
+        simulation: Simulation | None = None,
+        models: Models | None = None,
+    ) -> None:
         self.config, self.history, self._simulation = config, history, simulation
+        self.models = models or Models.none(history, config)
 
     @property
     def rounds(self) -> pl.DataFrame:
@@ -89,18 +98,61 @@ class Run:
         """One chart of the report by name: "accuracy", "loss", "bytes", ...; a wrong name lists them."""
         return self.report().plot(name)
 
-    def personal(self, client: int) -> nn.Module:
-        """The model that a client deploys."""
-        simulation = self._live()
-        if not 0 <= client < len(simulation.data):
-            raise SettingError(f"client = {client}: it must be a number from 0 to {len(simulation.data) - 1}")
-        x, buffers = simulation.personal(torch.tensor([client], device=simulation.x0.device))
-        return simulation.task.module(x[0], buffers[0])
+    def personal(self, client: int | str, *, round: Round = "chosen", model: nn.Module | None = None) -> nn.Module:
+        """The model that a client deploys, by its name or its number, ready to predict.
 
-    def shared(self) -> nn.Module:
-        """The global model; an error where the method has none."""
-        simulation = self._live()
-        return simulation.task.module(*simulation.shared())
+        `round` is "chosen", the one that the tables show: chosen on validation data, or the last one where there
+        are none; or "last". A run from a folder builds its module anew if its settings name a model. Where the
+        module was your own, hand in one like it as `model`; it is checked, and not changed.
+        """
+        return self.models.module("personal", client, round, model)
+
+    def shared(
+        self, *, round: Round = "chosen", model: nn.Module | None = None, client: int | str | None = None
+    ) -> nn.Module:
+        """The global model; an error where the method has none.
+
+        Its running statistics are the shared ones. Where every client keeps its own (`buffers="local"`), `client`
+        says whose.
+        """
+        return self.models.module("shared", client, round, model)
+
+    def selected(self, client: int | str, *, round: Round = "chosen", model: nn.Module | None = None) -> nn.Module:
+        """The better of a client's personal and shared model on its validation data, where that was evaluated."""
+        return self.models.module("selected", client, round, model)
+
+    def export(
+        self,
+        folder: str | Path,
+        *,
+        round: Round = "chosen",
+        models: Sequence[str] | None = None,
+        clients: Sequence[int | str] | None = None,
+        onnx: bool = False,
+        programs: bool = True,
+        model: nn.Module | None = None,
+        overwrite: bool = False,
+    ) -> list[Path]:
+        """Write models for use without descant: weights (safetensors), programs (torch.export), an index (JSON).
+
+        `models` are "personal", "shared" and "selected"; by default what clients deploy and, unless `clients` are
+        named, the shared model where there is one. With `programs=False` there are weights alone, which need no
+        module. Files that are there already are replaced only with `overwrite`. Returns what was written, the index
+        last.
+        """
+        from descant.experiment.export import export
+
+        return export(
+            self,
+            Path(folder),
+            round=round,
+            models=models,
+            clients=clients,
+            onnx=onnx,
+            programs=programs,
+            model=model,
+            overwrite=overwrite,
+        )
 
     def confusion(
         self, client: int | str | None = None, model: Literal["personal", "shared"] = "personal", part: str = "test"
@@ -127,12 +179,17 @@ class Run:
         write_json(folder / "summary.json", self.summary())
         collapse = vars(self.collapse) if self.collapse else None
         stopped = vars(self.stopped) if self.stopped else None
+        models = self.models.save(folder)
+        if not (folder / START).exists():  # no journal has written it
+            write_tensors(folder / MODEL, self._live().task.state(), {})
         history = {name: getattr(self.history, name) for name in ("metric", "higher_is_better", "may_be_undefined")}
         # Where the clients' rows are. In a folder of leaves, who is not `touched` still has its first state.
         where = "clients/leaves.json" if mapped else "state.safetensors"
         names = [*(f"{name}.parquet" for name in _TABLES), "state.safetensors", "summary.json", MODEL, where]
+        names += self.models.files
         files = {name: entry_of(folder / name) for name in dict.fromkeys(names) if (folder / name).exists()}
-        about = {"format": FORMAT, "collapse": collapse} | history | {"clients": where, "files": files}
+        about = {"format": FORMAT, "collapse": collapse} | history
+        about |= {"clients": where, "files": files, "models": models}
         about |= {"stopped": stopped} if stopped else {}
         if (folder / START).exists():  # what the run followed from, and that the commits were of
             start, begun = read_json(folder / START)
@@ -142,7 +199,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
-        """Read a finished run back: figures and tables. Its models are tensors in state.safetensors.
+        """Read a finished run back: figures, tables and the models that it kept.
 
         A file that is not what was written is a `DamagedError` that names it; a folder without a finished run is a
         `FileNotFoundError`.
@@ -169,16 +226,14 @@ class Run:
             fill(history, rounds, clients)
             history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
             history.stopped = Stopped(**about["stopped"]) if about.get("stopped") else None
-            return cls(about["config"], history)
+            config = about["config"]
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(folder / RUN, "does not fit the tables beside it") from None
+        return cls(config, history, None, Models.of_folder(folder, about, history))
 
     def _live(self) -> Simulation:
         if self._simulation is None:
-            raise LookupError(
-                "a run read from disk has no live models: their tensors are in state.safetensors "
-                "(those of a run with store='disk' in clients/, as leaves.json says)"
-            )
+            raise LookupError("a run that was read from a folder is saved there already")
         return self._simulation
 
     def _mapped(self, folder: Path) -> bool:

@@ -29,7 +29,9 @@ from descant.experiment.callback import Callback
 from descant.experiment.declaration import Call, Settings
 from descant.experiment.identity import fingerprints
 from descant.experiment.journal import Journal
+from descant.experiment.keeping import Keeper
 from descant.experiment.listeners import Listeners
+from descant.experiment.models import Models, example_of
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.parts import Part
 from descant.experiment.progress import watched
@@ -71,6 +73,7 @@ def simulate(
     threads: int | None = None,
     store: Literal["memory", "disk"] = "memory",
     commit: int | None = None,
+    keep_models: Literal["chosen", "last", "none"] = "chosen",
     label: str | None = None,
     out: str | Path | Journal | None = None,
     overwrite: bool = False,
@@ -117,6 +120,8 @@ def simulate(
         commit: after how many rounds to commit to the run's folder, so that the run can be resumed from there. By
             default when 10 seconds have passed (or 20 times what a commit takes); with store="disk" it is every
             round.
+        keep_models: which models are kept, for `Run.personal` and its like: those of the round "chosen" on
+            validation data and of the last one, those of the "last" one, or "none".
         label: the run's name in tables and charts; the method's by default. Runs of the same label are its seeds.
         out: a folder to leave the run in. Should it be interrupted, `resume` goes on with it from there.
         overwrite: replace the run that already lies in `out`.
@@ -224,21 +229,26 @@ def _carry_out(
     history = History(metric.name, metric.higher_is_better, federation, may_be_undefined=metric.may_be_undefined)
     folder = journal.clients if journal is not None and call.store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder, newcomers)
-    before = journal.restore(simulation, history) if journal is not None else []
-    listeners = Listeners(call.callbacks, history, journal.folder if journal is not None else None)
+    at = journal.folder if journal is not None else None
+    keeper = Keeper(call.keep_models, simulation, history, at, spools=call.store == "disk")
+    before = journal.restore(simulation, history, keeper) if journal is not None else []
+    listeners = Listeners(call.callbacks, history, at)
     with listeners, using_threads(threads_inside(execution)):
         listeners.start(config, before, simulation)
         for record in simulation.run() if history.collapse is None else ():
             history.add(record)
+            keeper.add(record)
             if journal is not None:
                 keep_notes(journal.folder, execution.notes)
                 journal.add(record, simulation)
             if callable(call.progress):
                 call.progress(record)
             listeners.take(record, simulation)
-    run = Run(config, history, simulation)
+    keeper.finish()
+    run = Run(config, history, simulation, Models.of_simulation(simulation, history, config, keeper.kept))
     if journal is not None:
         run.save(journal.folder)
+        keeper.settle()
         journal.finish()
     listeners.end(run)
     return run
@@ -267,6 +277,7 @@ def _config(
         "name": data.name,
         "clients": len(data),
         "classes": data.classes,
+        "example": example_of(data),
         "settings": dict(data.settings),
     }
     if data.class_names:

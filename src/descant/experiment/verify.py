@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from descant.errors import DamagedError, SettingError
-from descant.experiment.folder import JOURNAL, MODEL, RUN, START, STORES
+from descant.experiment.folder import JOURNAL, MODEL, MODELS, RUN, START, STORES
 from descant.experiment.journal import finished, unfinished
-from descant.sealed import check_entry, damaged, read_json, read_tensors
+from descant.sealed import check_entry, damaged, open_tensors, read_json, read_tensors
 from descant.state.leaves import ABOUT, check_leaves
 
 
@@ -32,6 +32,8 @@ def verify(folder: str | Path) -> list[str]:
     elif unfinished(folder):
         for path in (folder / MODEL, *sorted((folder / JOURNAL).glob("*.safetensors"))):
             tried(lambda path=path: read_tensors(path))  # type: ignore[misc]
+        for path in sorted((folder / MODELS).glob("*.safetensors")):
+            tried(lambda path=path: open_tensors(path))  # type: ignore[misc]
         for path in [folder / START, *(folder / name / ABOUT for name in STORES if (folder / name).is_dir())]:
             tried(lambda path=path: read_json(path))  # type: ignore[misc]
     else:

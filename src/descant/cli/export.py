@@ -1,0 +1,68 @@
+"""`descant export`: a run's models as files that need no descant."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from descant.cli.console import err, out
+
+
+class Which(StrEnum):
+    """The round whose models are wanted."""
+
+    CHOSEN = "chosen"
+    LAST = "last"
+
+
+class Kind(StrEnum):
+    """The models that can be exported."""
+
+    PERSONAL = "personal"
+    SHARED = "shared"
+    SELECTED = "selected"
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a finished run")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="where the models are left")],
+    round: Annotated[
+        Which, typer.Option(help="the round chosen on validation data, which the tables show, or the last")
+    ] = Which.CHOSEN,
+    models: Annotated[
+        list[Kind] | None,
+        typer.Option("--model", help="may be repeated; default: personal, and shared where there is one"),
+    ] = None,
+    clients: Annotated[
+        list[str] | None,
+        typer.Option("--client", metavar="NAME", help="this client alone; may be repeated; default: all"),
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="as ONNX too; needs the extra 'onnx'")] = False,
+    weights_only: Annotated[
+        bool, typer.Option("--weights-only", help="no programs: for a module that was made in Python")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that are there already")] = False,
+) -> None:
+    """Write the models of a run for use without descant: safetensors, programs (.pt2), and an index.
+
+    A program needs torch alone: model = torch.export.load("FILE.pt2").module()
+    """
+    from descant.errors import SettingError
+    from descant.experiment import Run, finished
+
+    if not finished(run):
+        raise SettingError(f"{run} holds no finished run: there is no run.json in it")
+    with err.status(f"Exporting {run}"):
+        written = Run.load(run).export(
+            folder,
+            round=round.value,
+            models=[kind.value for kind in models] if models else None,
+            clients=clients,
+            onnx=onnx,
+            programs=not weights_only,
+            overwrite=overwrite,
+        )
+    out.print(f"{len(written) - 1} files, and {written[-1]}, which lists them", soft_wrap=True, highlight=False)

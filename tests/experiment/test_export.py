@@ -1,0 +1,236 @@
+"""Exported models run without descant, are what the run kept, and replace nothing unasked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import descant as dc
+from descant.errors import SettingError, TaskError
+from descant.experiment import export as module
+from descant.experiment.export import file_stem, traced
+from descant.experiment.settings import RunSettings
+from tests.experiment.small import DATA, Net, begin
+
+ALONE = """
+import sys
+sys.modules["descant"] = None  # as where it is not installed
+import json, numpy, torch
+from pathlib import Path
+folder, found = Path(sys.argv[1]), {}
+inputs = torch.from_numpy(numpy.load(folder / "inputs.npy"))
+for entry in json.loads((folder / "index.json").read_text())["models"]:
+    model = torch.export.load(folder / entry["files"]["pt2"]).module()
+    assert torch.allclose(model(inputs[:1]), model(inputs)[:1], atol=1e-6)
+    found[entry["files"]["pt2"]] = model(inputs).tolist()
+print(json.dumps(found))
+"""
+
+
+def alone(folder: Path, inputs: Tensor) -> dict[str, Tensor]:
+    """What the programs in a folder predict, in a process without descant."""
+    np.save(folder / "inputs.npy", inputs.numpy())
+    done = subprocess.run([sys.executable, "-c", ALONE, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name: torch.tensor(outputs) for name, outputs in json.loads(done.stdout).items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a module of one's own, with running statistics."""
+    where = tmp_path_factory.mktemp("export") / "run"
+    begin(where, store="memory", rounds=6, evaluate=dc.Evaluation(models=("personal", "shared", "selected")))
+    return where
+
+
+@pytest.mark.parametrize("round", ["chosen", pytest.param("last", marks=pytest.mark.slow)])
+def test_programs_predict_what_the_runs_models_do_where_descant_is_not(
+    folder: Path, tmp_path: Path, round: Any
+) -> None:
+    run = dc.load(folder)
+    written = run.export(tmp_path / "out", round=round, model=Net())
+    assert sorted(written) == sorted((tmp_path / "out").iterdir()) and written[-1].name == "index.json"
+    index = json.loads(written[-1].read_text())
+    assert index["metric"] == "accuracy" and index["rounds"] == round and len(index["models"]) == len(DATA) + 1
+    inputs = DATA.test.inputs
+    outputs = alone(tmp_path / "out", inputs)
+    rule = "last" if round == "last" else "chosen_on_valid"
+    for entry in index["models"]:
+        kind, client = entry["model"], entry.get("number")
+        kept = run.models.module(kind, client, round, Net())
+        assert torch.equal(outputs[entry["files"]["pt2"]], kept(inputs).detach())
+        weights = load_file(tmp_path / "out" / entry["files"]["safetensors"])
+        again = Net()
+        again.load_state_dict(weights)
+        assert torch.equal(again.eval()(inputs), kept(inputs))
+        assert entry["round"] == run.summary()[f"{kind}.round@{rule}"]
+        if client is not None:
+            assert entry["client"] == DATA.clients[client]
+            x, y = DATA.test.client(client)
+            assert entry["figures"]["test_accuracy"] == (kept(x).argmax(1) == y).double().mean().item()
+    assert not torch.equal(outputs["00-0.pt2"], outputs["01-1.pt2"])
+
+
+def test_nothing_is_pickled(folder: Path, tmp_path: Path) -> None:
+    dc.load(folder).export(tmp_path, clients=[3], model=Net())
+    with zipfile.ZipFile(tmp_path / "03-3.pt2") as archive:
+        for name in archive.namelist():
+            raw = archive.read(name)
+            assert not name.endswith(".pkl") and not raw.startswith((b"\x80", b"PK")), name
+            assert b'"use_pickle":true' not in raw.replace(b" ", b""), name
+
+
+def test_some_clients_and_other_models(folder: Path, tmp_path: Path) -> None:
+    run = dc.load(folder)
+    run.export(tmp_path, clients=["7", 2], models=["selected"], programs=False)
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "selected-07-7.safetensors",
+        "selected-02-2.safetensors",
+        "index.json",
+    }
+    kept = run.selected("7", model=Net()).state_dict()
+    weights = load_file(tmp_path / "selected-07-7.safetensors")
+    assert kept.keys() == weights.keys() and all(torch.equal(kept[name], weights[name]) for name in kept)
+    with pytest.raises(SettingError, match="client = 'Ulm'"):
+        run.export(tmp_path, clients=["Ulm"], programs=False)
+    with pytest.raises(SettingError, match="no kind of model called 'best'"):
+        run.export(tmp_path, models=["best"], programs=False)
+
+
+def test_a_module_of_ones_own_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"made in Python.*--weights-only"):
+        dc.load(folder).export(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_are_there_are_replaced_only_when_asked(folder: Path, tmp_path: Path) -> None:
+    run = dc.load(folder)
+    (tmp_path / "03-3.safetensors").write_text("mine")
+    with pytest.raises(SettingError, match=r"03-3\.safetensors' is there already.*overwrite"):
+        run.export(tmp_path, clients=[3], programs=False)
+    assert [file.name for file in tmp_path.iterdir()] == ["03-3.safetensors"]
+    assert (tmp_path / "03-3.safetensors").read_text() == "mine"
+    (tmp_path / "notes.md").write_text("mine")
+    run.export(tmp_path, clients=[3], programs=False, overwrite=True)
+    assert load_file(tmp_path / "03-3.safetensors") and (tmp_path / "notes.md").read_text() == "mine"
+    with pytest.raises(SettingError, match="is no folder"):
+        run.export(tmp_path / "notes.md", programs=False)
+
+
+HOSTILE = [
+    "../../etc/passwd",
+    "",
+    "/",
+    "Zürich/Süd",
+    "CON",
+    "a" * 300,
+    ".",
+    "..\\x",
+    "名前",
+    "a\0b\n",
+    "-rf",
+    "A",
+    "a",
+]
+
+
+def test_hostile_names_become_safe_file_names(tmp_path: Path) -> None:
+    part = (np.eye(6, 4, dtype="float32"), np.arange(6) % 3)
+    data = dc.FederatedData.from_arrays(dict.fromkeys(HOSTILE, part))
+    torch.manual_seed(0)
+    run = dc.simulate(dc.Task(nn.Linear(4, 3)), data, dc.methods.Local(steps=1), rounds=1)
+    written = run.export(tmp_path / "deep" / "out", programs=False)
+    assert {file.parent for file in written} == {tmp_path / "deep" / "out"}
+    assert len({file.name.lower() for file in written}) == len(HOSTILE) + 1
+    for file in written[:-1]:
+        assert set(file.stem) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"), file
+        assert file.name[:2].isdigit() and len(file.name) < 100
+    entries = json.loads(written[-1].read_text())["models"]
+    assert [entry["client"] for entry in entries] == HOSTILE
+    assert file_stem(3, "St. Gallen/Süd", 20) == "03-St._Gallen_Sud" and file_stem(0, "/", 1) == "0"
+
+
+def test_a_run_from_settings_is_exported_from_its_folder_alone(tmp_path: Path) -> None:
+    asked = {"data": {"name": "synthetic", "clients": 3, "samples": 30}, "method": "fedavg", "rounds": 2}
+    live = RunSettings.of(asked | {"model": "mlp"}).execute(tmp_path / "run")
+    dc.load(tmp_path / "run").export(tmp_path / "out")
+    inputs = RunSettings.of(asked).federated_data().test.inputs
+    outputs = alone(tmp_path / "out", inputs)
+    assert set(outputs) == {"0-0.pt2", "1-1.pt2", "2-2.pt2", "shared.pt2"}
+    assert torch.equal(outputs["shared.pt2"], live.shared()(inputs).detach())
+
+
+class Sized(nn.Module):
+    """A module that looks at how many examples there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(inputs) if inputs.sum() > 0 else self.layer(-inputs)
+        return outputs
+
+
+def test_a_module_that_torch_cannot_export_is_named() -> None:
+    with pytest.raises(TaskError, match=r"Sized cannot be made a program by torch\.export .*programs=False"):
+        traced(Sized(), torch.zeros(2, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(dc.models.MODELS) - {"svm"}))
+def test_every_model_by_name_becomes_a_program_for_any_number_of_examples(name: str) -> None:
+    kinds: dict[str, Any] = {
+        "lstm": np.arange(20).reshape(4, 5),
+        "shakespeare-lstm": np.arange(20).reshape(4, 5),
+        "fedplus-sent140": np.ones((4, 6, 25), "float32"),
+    }
+    inputs = kinds.get(name, np.zeros((4, 1, 28, 28), "float32"))
+    for shape in (None, (4, 3, 32, 32), (4, 3, 84, 84)):
+        inputs = inputs if shape is None else np.zeros(shape, "float32")
+        data = dc.FederatedData.from_arrays([(inputs, np.array([0, 1, 1, 0]))])
+        try:
+            model = dc.models.MODELS[name](data).eval()
+            model(data.train.inputs[:2])
+            break
+        except (TaskError, RuntimeError):
+            continue
+    program = traced(model, data.train.inputs[:2]).module()
+    for n in (1, 2):
+        torch.testing.assert_close(program(data.train.inputs[:n]), model(data.train.inputs[:n]))
+
+
+def test_onnx_that_is_not_installed_is_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(
+        SettingError, match=r"onnx and onnxscript, which are not installed: pip install 'descant\[onnx"
+    ):
+        dc.load(folder).export(tmp_path / "out", model=Net(), onnx=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_onnx_predicts_the_same(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    run = dc.load(folder)
+    run.export(tmp_path, clients=[3, 5], model=Net(), onnx=True)
+    inputs = DATA.test.inputs
+    for k in (3, 5):
+        session = runtime.InferenceSession(tmp_path / f"0{k}-{k}.onnx")
+        for n in (1, len(inputs)):
+            [found] = session.run(None, {"inputs": inputs[:n].numpy()})
+            expected = run.personal(k, model=Net())(inputs[:n]).detach()
+            torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-6)
