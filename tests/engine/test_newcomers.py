@@ -66,7 +66,7 @@ def test_a_newcomer_alone_reaches_what_local_training_does(task: dc.Task, data: 
 
 def test_a_newcomer_of_fedavg_gets_the_shared_model(task: dc.Task, data: dc.FederatedData) -> None:
     run = dc.simulate(task, data, FedAvg(**WHOLE), rounds=2, newcomers=LATE, evaluate=2, mode="vmap")
-    expected = [loss_of(run.shared(), data, k) for k in LATE]
+    expected = [loss_of(run.shared(round="last"), data, k) for k in LATE]
     np.testing.assert_allclose(losses(run)[5:], expected, rtol=1e-12)
 
 
@@ -77,7 +77,7 @@ def test_a_newcomer_of_ditto_is_tied_to_the_shared_model(
     """Against plain gradient steps on f(v) + lam/2 |v - w|^2."""
     ditto = Ditto(lam=0.7, solver=FedAvg(**WHOLE), **WHOLE)
     run = dc.simulate(task, data, ditto, rounds=2, newcomers=LATE, newcomer_rounds=rounds, evaluate=2, mode="vmap")
-    w = [p.detach() for p in run.shared().parameters()]
+    w = [p.detach() for p in run.shared(round="last").parameters()]
     for place, k in enumerate(LATE):
         model = task.module(task.start(), task.buffer_start())
         inputs, targets = data.train.client(k)

@@ -24,6 +24,7 @@ class Assuming(Aggregator):
     beside: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         share = isinstance(self.f, float)
         right = self.f is None or (0 <= self.f < 1 if share else self.f >= 0)
         require(self, "f", right, "a number of attackers, a share of the messages below 1, or nothing")

@@ -45,6 +45,7 @@ class Chain(Aggregator):
     steps: tuple[Aggregator, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "steps", len(self.steps) > 0, "at least one aggregator")
         for step in self.steps[:-1]:
             before = isinstance(step, Before)

@@ -44,6 +44,7 @@ class Bucketing(Before):
     size: int = 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "size", self.size >= 1, "a positive number")
 
     def prepare(self, ctx: Context, mail: Mail) -> Mail:

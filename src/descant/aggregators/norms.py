@@ -41,7 +41,8 @@ class NormClipping(Before):
     norm: float | Literal["median"] = "median"
 
     def __post_init__(self) -> None:
-        right = self.norm == "median" if isinstance(self.norm, str) else self.norm > 0
+        super().__post_init__()
+        right = self.norm == "median" if isinstance(self.norm, str) else 0 < self.norm < float("inf")
         require(self, "norm", right, "a positive number, or 'median'")
 
     def prepare(self, ctx: Context, mail: Mail) -> Mail:

@@ -26,6 +26,7 @@ class Forging(Attack):
     on: Literal["message", "update"] = "message"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "on", self.on in ("message", "update"), "'message' or 'update'")
 
     @property

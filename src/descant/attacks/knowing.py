@@ -59,6 +59,7 @@ class ALIE(Knowing):
     z: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "z", self.z is None or abs(self.z) < float("inf"), "a number, or nothing")
 
     def update(self, benign: Tensor, attackers: int) -> Tensor:
@@ -83,6 +84,7 @@ class InnerProduct(Knowing):
     epsilon: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "epsilon", 0 < self.epsilon < float("inf"), "a positive number")
 
     def update(self, benign: Tensor, attackers: int) -> Tensor:
@@ -103,6 +105,7 @@ class MinMax(Knowing):
     direction: Literal["std", "unit", "sign"] = "std"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self, "direction", self.direction in ("std", "unit", "sign"), "'std', 'unit' or 'sign'")
 
     def update(self, benign: Tensor, attackers: int) -> Tensor:

@@ -50,6 +50,7 @@ class FlippedLabels(Attack):
     target: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         both = (self.source is None) == (self.target is None)
         require(self, "target", both, "given together with `source`, or not at all")
         for field in ("source", "target"):
