@@ -34,4 +34,4 @@ class Assuming(Aggregator):
         most = max(0, (messages - self.beside) // self.per_attacker)
         if self.f is None:
             return most
-        return min(most, ceil(self.f * messages) if isinstance(self.f, float) else self.f)
+        return min(most, ceil(round(self.f * messages, 9)) if isinstance(self.f, float) else self.f)

@@ -84,12 +84,13 @@ def scaled(leaf: Tensor, factor: Tensor) -> Tensor:
     return torch.where(factor == 0, torch.zeros_like(leaf), leaf * factor)
 
 
-def mixed(mail: Mail, weights: Tensor) -> Mail:
+def mixed(mail: Mail, weights: Tensor, places: Tensor | None = None) -> Mail:
     """Messages [B] that are sums of these with weights [B, S]; one of weight 0 does not count, whatever it holds.
 
-    What senders claim to weigh is dropped: nobody knows what a mixture weighs.
+    A mixture stands for the sender at one of the `places` [B], by default the one that is most of it. What senders
+    claim to weigh is dropped: nobody knows what a mixture weighs.
     """
-    places = weights.argmax(1)  # a mixture stands for the sender that is most of it
+    places = weights.argmax(1) if places is None else places
     leaves = {name: _times(weights, leaf) for name, leaf in mail.items()}
     references = {n: r if len(r) == 1 else _times(weights, r) for n, r in mail.references.items()}
     at = {name: fact[places] for name, fact in mail.facts.items()}

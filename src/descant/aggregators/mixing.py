@@ -29,7 +29,7 @@ class NearestNeighborMixing(Assuming, Before):
         x = primary(mail.leaves)
         near = squared_distances(x).argsort(dim=1, stable=True)[:, : len(x) - self.attackers(len(x))]
         weights = torch.zeros(len(x), len(x), dtype=torch.float64, device=x.device).scatter_(1, near, 1.0)
-        return mixed(mail, weights / near.shape[1])
+        return mixed(mail, weights / near.shape[1], torch.arange(len(x), device=x.device))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor
 from typing import ClassVar, Literal
 
 import torch
@@ -67,7 +66,7 @@ class AdaptiveClipping(Assuming, Before):
 
     def bound(self, update: Tensor) -> Tensor:
         S, f = len(update), self.attackers(len(update))
-        k = floor(2 * f / S * (S - f))
+        k = 2 * f * (S - f) // S
         return norms(rows_of(update)).sort(descending=True).values[min(k, S - 1)]
 
 

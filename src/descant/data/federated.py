@@ -138,7 +138,8 @@ class FederatedData:
         train, valid, test = (self.part(name).to(dtype, device) for name in PARTS)
         if train is self.train and valid is self.valid and test is self.test:
             return self
-        return replace(self, train=train, valid=valid, test=test)
+        numbers = None if self.numbers is None else self.numbers.to(train.offsets.device)
+        return replace(self, train=train, valid=valid, test=test, numbers=numbers)
 
     def mapped(self, folder: Path | str) -> FederatedData:
         """The same data in memory-mapped files: read when needed, and never in memory as a whole.

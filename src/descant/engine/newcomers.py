@@ -36,7 +36,7 @@ class Newcomers(Clients):
         """Begin an evaluation."""
         self.ledger = Ledger(len(self.data))
         self._server = server
-        self._adapted: tuple[Tensor, Tree, View] | None = None  # the last ones, as several models ask for them
+        self._adapted: dict[int, tuple[Tree, View]] = {}  # by the first of those who arrived, for several models
 
     def personal(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tensor, Tensor]:
         """The models [K, d] that newcomers deploy after their first rounds, with running statistics [K, b]."""
@@ -51,8 +51,8 @@ class Newcomers(Clients):
 
     def _adapt(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tree, View]:
         """The state of newcomers after their first rounds, and their view of the last."""
-        if self._adapted is not None and torch.equal(self._adapted[0], who):
-            return self._adapted[1], self._adapted[2]
+        if (first := int(who[0])) in self._adapted:
+            return self._adapted[first]
         seen, state, local = self._open(ctx, who, down, self._deployed)
         self.bill_down(who, seen, self.method.fetches(seen, state, local))
         for later in range(self.plan.newcomer_rounds):
@@ -61,7 +61,7 @@ class Newcomers(Clients):
             local = View(self._deployed, now.of_parties(who), who, local.buffers)
             _, state = self.method.client({} if silent else seen, state, local)
             self._bill_work(who, local)
-        self._adapted = who, state, local
+        self._adapted[first] = state, local
         return state, local
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from descant.aggregators import Aggregator, Mean
+from descant.aggregators import Aggregator, Before, Chain, Mean
 from descant.attacks import Attack
 from descant.codecs import Codec, Native
 from descant.engine.cohort import Sampling
@@ -57,11 +57,18 @@ class Plan:
                 f"codec: '{self.codec.name}' acts on updates, and the method '{method.name}' does not say what it "
                 "sends (`sends`): use a codec of plain numbers, such as native or float16"
             )
-        for attack in self.attacks if not method.sends else ():
+        for attack in self.attacks if not method.sends and not method.mute else ():
             if attack.updates:
                 raise SettingError(
                     f"attacks: '{attack.name}' is to act on updates here, and the method '{method.name}' does not "
                     "say what it sends (`sends`): it would change nothing"
+                )
+        steps = self.aggregator.steps if isinstance(self.aggregator, Chain) else (self.aggregator,)
+        for step in steps if not method.sends and not method.mute else ():
+            if isinstance(step, Before) and step.updates:
+                raise SettingError(
+                    f"aggregator: '{step.name}' acts on updates, and the method '{method.name}' does not say what "
+                    "it sends (`sends`): it would change nothing"
                 )
         if self.downlink.updates or self.downlink.size(Form((), (), ())) is None:
             why = "acts on updates" if self.downlink.updates else "does not say how long its payloads are (`size`)"

@@ -115,7 +115,8 @@ def _wanted(
             kind for kind in ("personal", "shared") if kind in kept and (kind == "personal" or clients is None)
         ]
         models = models or ["personal"]
-    numbers = list(range(len(names))) if clients is None else [run.models.number(client) for client in clients]
+    took_part = int(run.history.federation.members("all").sum())  # of newcomers no models are kept
+    numbers = list(range(took_part)) if clients is None else [run.models.number(client) for client in clients]
     found = []
     for kind in dict.fromkeys(models):
         if kind not in KINDS:

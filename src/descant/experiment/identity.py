@@ -10,6 +10,7 @@ import ast
 import inspect
 import json
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from functools import partial
 from hashlib import blake2b
 from textwrap import dedent
@@ -18,7 +19,6 @@ from typing import Any
 
 from torch import nn
 
-from descant.aggregators import Chain
 from descant.data import FederatedData
 from descant.methods import Method
 from descant.task import Task
@@ -44,8 +44,8 @@ def of_problem(task: Task, data: FederatedData) -> dict[str, str]:
 
 def of_parts(method: Method, **parts: object) -> dict[str, str]:
     """The fingerprints of a method and of the parts that act on mail: their code."""
-    acting = {name: _hash([code(type(each)) for each in _listed(part)]) for name, part in parts.items()}
-    return {"method": _hash(code(type(method)))} | acting
+    acting = {name: _hash([each for one in _listed(part) for each in _codes(one)]) for name, part in parts.items()}
+    return {"method": _hash(_codes(method))} | acting
 
 
 def model_fingerprint(model: nn.Module) -> str:
@@ -54,9 +54,17 @@ def model_fingerprint(model: nn.Module) -> str:
 
 
 def _listed(part: object) -> tuple[object, ...]:
-    if isinstance(part, Chain):
-        return part.steps
     return part if isinstance(part, tuple) else (part,)
+
+
+def _codes(part: Any) -> list[Any]:
+    """The code of a part, and of the parts that are its fields: a solver, a penalty, the steps of a chain."""
+    found = [code(type(part))]
+    for field in fields(part) if is_dataclass(part) else ():
+        for inner in _listed(getattr(part, field.name)):
+            if is_dataclass(inner) and not isinstance(inner, type):
+                found += _codes(inner)
+    return found
 
 
 def architecture(model: nn.Module) -> list[Any]:

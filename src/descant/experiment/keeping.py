@@ -19,7 +19,7 @@ from torch import Tensor
 
 from descant.engine import Evaluated, Record, Simulation
 from descant.engine.evaluation import MODELS as MODEL_KINDS
-from descant.engine.evaluation import takes_shared
+from descant.engine.evaluation import Model, models_of, takes_shared
 from descant.experiment.folder import MODELS
 from descant.experiment.history import History
 from descant.files import make_folder, temporary_of
@@ -50,7 +50,8 @@ class Keeper:
         self, keep: Keep, simulation: Simulation, history: History, folder: Path | None, *, spools: bool
     ) -> None:
         plan, method = simulation.plan, simulation.method
-        self._history, self._folder, self._spools, self._last = history, folder, spools, plan.rounds
+        self._simulation, self._history, self._folder, self._spools = simulation, history, folder, spools
+        self._keeps = keep != "none"
         valid = history.federation.sizes["valid"][history.federation.members("benign")]
         self._chooses = keep == "chosen" and "valid" in plan.evaluation.parts and bool((valid > 0).any())
         # What clients deploy is the shared model: it is evaluated once, and chosen with theirs.
@@ -62,8 +63,13 @@ class Keeper:
         self._spare: dict[str, ModelRows] = {}  # places in memory that nobody needs, for the next round
         self._warned = False
         self.kept: dict[Round, dict[str, Kept]] = {"chosen": {}, "last": {}}
-        if keep != "none":
+        if self._keeps:
             simulation.sees = self.see
+
+    @property
+    def _last(self) -> int:
+        """The last round: as planned, or as whoever stopped the run said."""
+        return self._simulation.last
 
     def see(self, round: int, model: str, who: Tensor, x: Tensor, statistics: Tensor) -> None:
         """Take the models of the clients `who` [K], neighbours, before it is known how good they are."""
@@ -131,6 +137,8 @@ class Keeper:
 
     def finish(self) -> None:
         """The run is over: files that were kept get their names, and what was not kept goes."""
+        if self._keeps and self._history.stopped is not None and not self.kept["last"]:
+            self._look_again()
         for kind in list(self._seen):
             self._release(kind)
         self._spare.clear()
@@ -138,6 +146,22 @@ class Keeper:
             for kind, kept in list(of.items()):
                 if isinstance(kept.rows, SpooledRows):
                     self._write(kind, kept)
+
+    def _look_again(self) -> None:
+        """Keep the models of the round after which the run was stopped: it was not known to be the last."""
+        simulation = self._simulation
+        ctx = simulation.context(simulation.round)
+        kinds: tuple[Model, ...] = ("personal", "shared")
+        for kind in kinds:
+            if kind not in self._frames or (kind == "shared" and not simulation.method.has_shared):
+                continue
+            who, at_once = simulation.clients.here, simulation.evaluated_at_once
+            for some in models_of(ctx, simulation.clients, simulation.server, kind, who, at_once):
+                self.see(simulation.round, kind, *some)
+            self._keep("last", kind, simulation.round)
+        if "selected" in self._frames and {"personal", "shared"} <= set(self._evaluated):
+            self._select(simulation.round)
+            self._keep("last", "selected", simulation.round)
 
     def _write(self, kind: str, kept: Kept) -> str:
         assert self._folder is not None
@@ -194,6 +218,7 @@ class Keeper:
             return
         higher = self._history.higher_is_better
         takes = takes_shared(self._evaluated["personal"], self._evaluated["shared"], higher).cpu()[:, None]
+        takes = takes[: self._frames["selected"].rows]  # of newcomers nothing is kept
         self._open("selected", round)
         for start in range(0, len(takes), _BLOCK) if "selected" in self._seen else ():
             stop = min(start + _BLOCK, len(takes))

@@ -123,7 +123,17 @@ class Models:
         return sorted({name_of(kind, kept.round) for of in self.kept.values() for kind, kept in of.items()})
 
     def number(self, client: int | str) -> int:
-        """The number of a client, from its number or its name."""
+        """The number of a client that took part, from its number or its name."""
+        number = self._number(client)
+        if number >= (first := int(self.history.federation.members("all").sum())):
+            name = self.history.federation.names[number]
+            raise NoModelError(
+                f"client {name!r} came later, and of newcomers no models are kept; those of clients "
+                f"0 to {first - 1}, who took part, are"
+            )
+        return number
+
+    def _number(self, client: int | str) -> int:
         names = self.history.federation.names
         if isinstance(client, str):
             if client in names:

@@ -147,7 +147,7 @@ def simulate(
         raise SettingError(f"device = '{call.device}': there is no such device here ({why})") from error
     parties = apart(data, call.newcomers, call.seed)
     plan = plan_of(call, parties)
-    check_together(task, parties.data, learns, plan)
+    check_together(task, parties, learns, plan)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
     title = call.label or learns.name

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from descant.catalog import renamed
 from descant.data import FederatedData, Part
 from descant.engine import Plan
+from descant.engine.newcomers import Parties
 from descant.errors import NoFiguresWarning, SettingError, TaskError
 from descant.methods import Method
 from descant.task import Task
@@ -41,14 +42,15 @@ def data_of(data: Any) -> FederatedData:
     return data
 
 
-def check_together(task: Task, data: FederatedData, method: Method, plan: Plan) -> None:
+def check_together(task: Task, parties: Parties, method: Method, plan: Plan) -> None:
     """Refuse what cannot be trained, and what a run would ignore; warn of figures that would say nothing."""
+    data = parties.data
     plan.check(method)
     try:
         method.check_run(plan.rounds, task.layout)
     except SettingError as error:
         raise renamed(error, "method", [field.name for field in fields(method)]) from None
-    _check_outputs(task, data)
+    _check_outputs(task, parties.everyone)
     if "test" in plan.evaluation.parts and not len(data.test.targets):
         _warn(
             f"data '{data.name}': no client has test examples, and figures on test will be NaN: set some aside "

@@ -183,6 +183,7 @@ class Method(Checked, ABC):
     trains: ClassVar[tuple[str, ...]]  # the models that `local.run` is called for: "shared", "personal", ...
     has_shared: ClassVar[bool]  # whether there is a global model
     personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
+    mute: ClassVar[bool] = False  # whether clients never send anything, so that nothing can be forged or combined
 
     def server_start(self, ctx: Context) -> Tree:
         """The server's first state, from the initial model `ctx.x0` [d]; the leaves in `held` are [N, ...]."""

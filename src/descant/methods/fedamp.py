@@ -86,3 +86,10 @@ class FedAMP(Descent):
     @property
     def sends(self) -> Mapping[str, Sent]:
         return {"w": position(since="u")}
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        return {
+            "aggregator": "its server looks at every model, and combines none",
+            "own_start": "the server takes clients that it has not heard to hold the common start",
+        }

@@ -84,7 +84,9 @@ class FedPlus(Descent):
     @property
     def refuses(self) -> Mapping[str, str]:
         heard = "the server takes clients that it has not heard to hold the common start"
-        return {"own_start": heard} if self.parties == "all" else {}
+        own = "it combines by its penalty; set aggregation='run' to combine by the run's aggregator"
+        found = {"own_start": heard} if self.parties == "all" else {}
+        return found | ({"aggregator": own} if self.aggregation == "penalty" else {})
 
     def check_run(self, rounds: int, layout: Layout) -> None:
         self._blocks(layout)  # an unknown layer is found now

@@ -83,6 +83,10 @@ class L2SGD(Descent):
     def first_sent(self, ctx: Context) -> Tree:
         return {"x": ctx.x0}
 
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        return {"newcomers": "a client hears of the others only in answer to its own message"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class MRMTL(Descent):

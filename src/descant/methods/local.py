@@ -24,6 +24,7 @@ class Local(Descent):
     trains: ClassVar[tuple[str, ...]] = ("personal",)
     has_shared: ClassVar[bool] = False
     personalizes: ClassVar[bool] = True
+    mute: ClassVar[bool] = True
 
     def client_start(self, local: LocalView) -> Tree:
         return {"v": local.start}

@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 def onto_simplex(y: Tensor) -> Tensor:
-    """The point of the simplex that is nearest to y (Duchi et al., 2008)."""
+    """The point of the simplex that is nearest to y (Duchi et al., 2008); NaN where y is not finite."""
+    if not y.isfinite().all():
+        return torch.full_like(y, torch.nan)
+    y = y - y.max()  # which moves no projection, and keeps the digits of what is large
     down = y.sort(descending=True).values
     over = (down.cumsum(0) - 1) / torch.arange(1, len(y) + 1, device=y.device)
     return (y - over[down > over][-1]).clamp(min=0)
