@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -84,7 +84,6 @@ def test_every_field_of_everything_survives_a_file(kind: str, cls: Any) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
 def test_fields_together_survive_a_file(data: st.DataObject) -> None:
     kind, cls = data.draw(st.sampled_from(CLASSES))
     hints = get_type_hints(cls)

@@ -299,6 +299,7 @@ def test_an_unfinished_cell_of_a_grid_is_resumed(tmp_path: Path) -> None:
         list(comparison(grid, tmp_path / "old").run())
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_the_command_line_resumes(tmp_path: Path) -> None:
     def descant(*arguments: str) -> list[str]:
         return [sys.executable, "-c", "from descant.cli import main; main()", *arguments]

@@ -24,6 +24,7 @@ from descant.engine import Simulation
 from descant.engine.cohort import finished_share, sample
 from descant.errors import SettingError
 from descant.methods import Ditto, FedAvg, FedProx, Local, LocalView, Method, ServerView, Tree
+from tests.cases import cases
 
 Vector = NDArray[np.float64]
 SEED, ROUNDS = 3, 6
@@ -344,8 +345,8 @@ def test_ditto_tends_to_its_global_model_as_lambda_grows(data: FederatedData, ml
     assert gaps[0] < 0.05 and gaps[1] < 0.015 * gaps[0] and gaps[2] < 0.015 * gaps[1], gaps
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.3, 3.0])
-@pytest.mark.parametrize("after", [None, 75])
+@pytest.mark.parametrize("lam", cases({"0": 0.0, "0.3": 0.3, "3": 3.0}, quick=["0.3"]))
+@pytest.mark.parametrize("after", [None, pytest.param(75, marks=pytest.mark.slow)])
 def test_on_quadratics_ditto_finds_the_solution_of_its_objective(
     regression: FederatedData, plane: Task, quadratics: Any, lam: float, after: int | None
 ) -> None:

@@ -228,9 +228,16 @@ def test_without_its_penalty_it_is_local_training(
 
 
 @pytest.mark.parametrize("inner", [{"steps": 1}, {"nu": 1e-17, "cap": 500}], ids=["one step", "exact"])
-@pytest.mark.parametrize("lam", [0.3, 1.5])
+@pytest.mark.parametrize("lam", [pytest.param(0.3, marks=pytest.mark.slow), 1.5])
 @pytest.mark.parametrize(
-    ("projection", "dim"), [(Dense(), 2), (Orthogonal(), 2), (Orthogonal(), 4), (Identity(), 4), (None, 4)]
+    ("projection", "dim"),
+    [
+        (Dense(), 2),
+        pytest.param(Orthogonal(), 2, marks=pytest.mark.slow),
+        pytest.param(Orthogonal(), 4, marks=pytest.mark.slow),
+        pytest.param(Identity(), 4, marks=pytest.mark.slow),
+        pytest.param(None, 4, marks=pytest.mark.slow),
+    ],
 )
 def test_on_quadratics_it_finds_the_solution_of_its_objective(
     regression: FederatedData,

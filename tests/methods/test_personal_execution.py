@@ -35,6 +35,7 @@ from descant.methods import (
     PerFedAvg,
     PowerLaw,
 )
+from tests.cases import cases
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
 SOLVER = FedAvg(lr=0.1, epochs=1, batch=4)
@@ -60,6 +61,9 @@ METHODS: dict[str, Method] = {
     "fedala": FedALA(ala_epochs=2, **WORK),
 }
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+A_FEW = pytest.mark.parametrize(
+    "method", cases(METHODS, quick=["fedper", "ewc, after", "apfl, scheduled", "l2sgd"])
+)
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 7, "seed": 5, "stragglers": 0.5, "evaluate": 2}
 
 
@@ -128,7 +132,7 @@ def interrupt(round: int) -> Callable[[Record], None]:
     return progress
 
 
-@EVERY_METHOD
+@A_FEW
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     data: dc.FederatedData, method: Method, tmp_path: Path, store: str
@@ -157,7 +161,7 @@ def test_to_keep_nothing_or_everything_survives_a_disk(
     torch.testing.assert_close(state(resumed), state(run(data, method)), rtol=0, atol=0)
 
 
-@EVERY_METHOD
+@A_FEW
 @pytest.mark.parametrize(
     "aggregator",
     [
