@@ -2,7 +2,9 @@
 
 import os
 from tempfile import mkdtemp
+from zlib import crc32
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -17,3 +19,16 @@ os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")
 settings.register_profile("same", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("new", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("DESCANT_EXAMPLES", "same"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test with the mark `few(n)`, let n be quick and the others slow: drawn, the same each time."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            tests.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for cases in tests.values():
+        [quick] = cases[0].get_closest_marker("few").args  # type: ignore[union-attr]
+        for item in sorted(cases, key=lambda item: crc32(item.nodeid.encode()))[quick:]:
+            item.add_marker(pytest.mark.slow)

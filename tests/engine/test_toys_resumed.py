@@ -25,7 +25,6 @@ from descant.codecs import Float16, TopK
 from descant.engine import Record, RoundRecord
 from descant.methods import AFL, FLAME, L2SGD, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from descant.trees import Tree
-from tests.cases import cases
 
 LOCAL: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
 AVG = FedAvg(**LOCAL)
@@ -100,12 +99,9 @@ def remembered(run: dc.Run) -> dict[str, Tree]:
     }
 
 
-@pytest.mark.parametrize(
-    "settings", [pytest.param({"commit": 2}, marks=pytest.mark.slow), {"store": "disk"}], ids=str
-)
-@pytest.mark.parametrize(
-    "case", cases({name: name for name in CASES}, quick=["scaffold", "mocha top-k", "grudge", "subspace", "dgc"])
-)
+@pytest.mark.few(6)
+@pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
+@pytest.mark.parametrize("case", CASES)
 def test_a_killed_and_resumed_run_ends_as_the_unbroken_one(
     task: dc.Task,
     data: dc.FederatedData,

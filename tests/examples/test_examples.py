@@ -36,6 +36,7 @@ def test_own_model_trains_and_leaves_a_run_that_read_results_reads(tmp_path: Pat
     assert "ditto: the worst-served clients" in read and re.search(r"better .* for \d of 8 clients", read)
 
 
+@pytest.mark.slow
 def test_read_results_finds_the_worst_clients_and_what_a_byte_buys(tmp_path: Path) -> None:
     said = python("read_results.py", cwd=tmp_path)
     run = dc.load(tmp_path / "runs" / "read-results" / "fedavg")
@@ -46,6 +47,7 @@ def test_read_results_finds_the_worst_clients_and_what_a_byte_buys(tmp_path: Pat
     assert re.search(r"mean accuracy 0.9: lp-proj \d+ kB", said)
 
 
+@pytest.mark.slow
 def test_the_new_method_is_compared_with_local_training(tmp_path: Path) -> None:
     said = python("new_method.py", cwd=tmp_path)
     assert re.search(r"local +accuracy 0\.9\d\d, 0 kB up", said)

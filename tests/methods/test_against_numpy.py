@@ -234,6 +234,7 @@ def test_ditto_over_fedavg_and_over_fedprox(
     check(trained(linear, data, method, cohort, everyone), *expected)
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [{}, {"reset": True}, {"weighted": True}], ids=str)
 def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Solver) -> None:
@@ -243,6 +244,7 @@ def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, 
     check(trained(linear, data, method, cohort, everyone), *oracle.pfedme(**settings))
 
 
+@pytest.mark.few(5)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_lp_proj(data: FederatedData, linear: Task, cohort: int, everyone: bool, p: float) -> None:

@@ -46,6 +46,7 @@ def moved(task: Task, x: Tensor) -> None:
     assert float((x - task.start()).abs().max()) > 1e-2
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(
@@ -89,6 +90,7 @@ def test_fedprox_with_mu_0_is_fedavg(data: FederatedData, mlp: Task, fate: Any, 
     moved(mlp, avg)
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(
@@ -105,6 +107,7 @@ def test_a_bilevel_method_without_its_penalty_is_local_training(
     moved(mlp, local)
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("work", [WORK, {"lr": 0.1, "nu": 1e-2, "cap": 12, "batch": 3}], ids=["steps", "nu"])
 def test_lp_proj_in_the_whole_space_with_p_2_is_pfedme(

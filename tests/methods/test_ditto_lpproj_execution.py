@@ -15,7 +15,6 @@ import descant as dc
 from descant.coupling import Orthogonal
 from descant.engine import Record, RoundRecord
 from descant.methods import RSA, Ditto, FedAvg, FedProx, LpProj, Method, PFedMe, PowerLaw, Stages
-from tests.cases import cases
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
 SOLVER = FedAvg(lr=0.1, epochs=1, batch=4)
@@ -32,9 +31,6 @@ METHODS = {
     "pfedme, scheduled": PFedMe(lr=0.1, lam=1.0, eta=0.3, nu=PowerLaw(scale=0.05), cap=9, batch=GROWING),
 }
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-A_FEW = pytest.mark.parametrize(
-    "method", cases(METHODS, quick=["ditto, fine-tuned and chosen", "lp-proj, overflow"])
-)
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 7, "seed": 5, "stragglers": 0.5, "evaluate": 2}
 
 
@@ -78,8 +74,9 @@ def agree(one: dc.Run, other: dc.Run) -> None:
     assert accounts(one) == accounts(other)
 
 
+@pytest.mark.few(4)
 @EVERY_METHOD
-@pytest.mark.parametrize("trainers", ["cohort", pytest.param("everyone", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trainers", ["cohort", "everyone"])
 def test_chunks_and_the_loop_change_nothing(data: dc.FederatedData, method: Method, trainers: str) -> None:
     whole = run(data, method, trainers=trainers)
     agree(whole, run(data, method, trainers=trainers, chunk=3))
@@ -103,7 +100,8 @@ def interrupt(round: int) -> Callable[[Record], None]:
     return progress
 
 
-@A_FEW
+@pytest.mark.few(3)
+@EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     data: dc.FederatedData, method: Method, tmp_path: Path, store: str

@@ -67,6 +67,7 @@ def test_lp_proj_2_by_admm_in_the_whole_space_is_flame(
     moved(at_zero, flame.server.state["w"])
 
 
+@pytest.mark.few(4)
 @STRAGGLERS
 @COHORTS
 @pytest.mark.parametrize(

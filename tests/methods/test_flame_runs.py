@@ -17,15 +17,14 @@ from descant.aggregators import Aggregator, unheard
 from descant.aggregators import Record as Reports
 from descant.engine import Record, RoundRecord
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
-from tests.cases import cases
 
-METHODS = {
-    "flame": FLAME(lr=0.1, epochs=2, batch=4, lam=0.8),
-    "flame, weighted": FLAME(lr=0.1, batch=4, eps=1e-3, cap=12, weighted=True),
-    "lp-proj-admm": LpProjADMM(lr=0.1, steps=3, batch=4, dim=5, pull="global"),
-    "fedadmm": FedADMM(lr=0.1, batch=4, eps=1e-2, cap=12, weighted=True),
-}
-EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+METHODS = [
+    FLAME(lr=0.1, epochs=2, batch=4, lam=0.8),
+    FLAME(lr=0.1, batch=4, eps=1e-3, cap=12, weighted=True),
+    LpProjADMM(lr=0.1, steps=3, batch=4, dim=5, pull="global"),
+    FedADMM(lr=0.1, batch=4, eps=1e-2, cap=12, weighted=True),
+]
+EVERY_METHOD = pytest.mark.parametrize("method", METHODS, ids=[f"{i}-{m.name}" for i, m in enumerate(METHODS)])
 SIZES = (6, 1, 9, 4, 13, 2, 7, 3, 11, 5, 8, 1, 10)
 
 
@@ -58,10 +57,9 @@ def agree(task: dc.Task, data: dc.FederatedData, method: Method, **other: Any) -
     return run
 
 
+@pytest.mark.few(6)
 @EVERY_METHOD
-@pytest.mark.parametrize(
-    "other", [{"mode": "loop"}, pytest.param({"chunk": 1}, marks=pytest.mark.slow), {"chunk": 4}], ids=str
-)
+@pytest.mark.parametrize("other", [{"mode": "loop"}, {"chunk": 1}, {"chunk": 4}], ids=str)
 def test_results_depend_neither_on_the_mode_nor_on_the_chunks(
     thirteen: dc.FederatedData, linear: dc.Task, method: Method, other: dict[str, Any]
 ) -> None:
@@ -139,7 +137,8 @@ def test_an_aggregator_that_selects_does_so_among_all_clients(thirteen: dc.Feder
     assert any(torch.equal(simulation.server.statistics, kept[k]) for k in senders)
 
 
-@pytest.mark.parametrize("method", cases(METHODS, quick=["flame, weighted"]))
+@pytest.mark.few(2)
+@EVERY_METHOD
 @pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
 def test_a_resumed_run_ends_as_the_unbroken_one(
     thirteen: dc.FederatedData, linear: dc.Task, tmp_path: Path, method: Method, settings: dict[str, Any]

@@ -196,6 +196,7 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
 
 
+@pytest.mark.few(3)
 @STRAGGLERS
 @pytest.mark.parametrize("everyone", [False, True])
 @pytest.mark.parametrize(
@@ -227,17 +228,11 @@ def test_without_its_penalty_it_is_local_training(
     assert far(local, mlp.start()[None]) > 1e-2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("inner", [{"steps": 1}, {"nu": 1e-17, "cap": 500}], ids=["one step", "exact"])
-@pytest.mark.parametrize("lam", [pytest.param(0.3, marks=pytest.mark.slow), 1.5])
+@pytest.mark.parametrize("lam", [0.3, 1.5])
 @pytest.mark.parametrize(
-    ("projection", "dim"),
-    [
-        (Dense(), 2),
-        pytest.param(Orthogonal(), 2, marks=pytest.mark.slow),
-        pytest.param(Orthogonal(), 4, marks=pytest.mark.slow),
-        pytest.param(Identity(), 4, marks=pytest.mark.slow),
-        pytest.param(None, 4, marks=pytest.mark.slow),
-    ],
+    ("projection", "dim"), [(Dense(), 2), (Orthogonal(), 2), (Orthogonal(), 4), (Identity(), 4), (None, 4)]
 )
 def test_on_quadratics_it_finds_the_solution_of_its_objective(
     regression: FederatedData,
@@ -294,6 +289,7 @@ def test_a_reference_that_has_overflowed_is_a_collapse(
     assert (done.collapse.round, done.collapse.why) == (2, "the server's 'w' is not finite")
 
 
+@pytest.mark.few(2)
 @PARTICIPATION
 @AT_P_1
 def test_as_in_the_authors_code_one_that_is_not_a_number_lets_go(

@@ -35,7 +35,6 @@ from descant.methods import (
     PerFedAvg,
     PowerLaw,
 )
-from tests.cases import cases
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
 SOLVER = FedAvg(lr=0.1, epochs=1, batch=4)
@@ -61,9 +60,6 @@ METHODS: dict[str, Method] = {
     "fedala": FedALA(ala_epochs=2, **WORK),
 }
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-A_FEW = pytest.mark.parametrize(
-    "method", cases(METHODS, quick=["fedper", "ewc, after", "apfl, scheduled", "l2sgd"])
-)
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 7, "seed": 5, "stragglers": 0.5, "evaluate": 2}
 
 
@@ -107,6 +103,7 @@ def agree(one: dc.Run, other: dc.Run) -> None:
     assert accounts(one) == accounts(other)
 
 
+@pytest.mark.few(6)
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_chunks_and_the_loop_change_nothing(data: dc.FederatedData, method: Method, trainers: str) -> None:
@@ -132,7 +129,8 @@ def interrupt(round: int) -> Callable[[Record], None]:
     return progress
 
 
-@A_FEW
+@pytest.mark.few(5)
+@EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     data: dc.FederatedData, method: Method, tmp_path: Path, store: str
@@ -161,7 +159,8 @@ def test_to_keep_nothing_or_everything_survives_a_disk(
     torch.testing.assert_close(state(resumed), state(run(data, method)), rtol=0, atol=0)
 
 
-@A_FEW
+@pytest.mark.few(3)
+@EVERY_METHOD
 @pytest.mark.parametrize(
     "aggregator",
     [

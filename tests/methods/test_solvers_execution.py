@@ -29,7 +29,6 @@ from descant.methods import (
     PowerLaw,
     Scaffold,
 )
-from tests.cases import cases
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
 EPOCHS: dict[str, Any] = {"lr": 0.1, "epochs": 2, "batch": 4}
@@ -46,10 +45,8 @@ METHODS: dict[str, Method] = {
     "term": TERM(**EPOCHS, t=2.0, stragglers="keep"),
     "fedmgda+": FedMGDA(**WORK, epsilon=0.3, server_lr=PowerLaw(scale=0.5), stragglers="keep"),
 }
-SOLVERS = list(METHODS)
 METHODS |= {f"ditto over {name}": Ditto(lam=0.5, solver=solver, **WORK) for name, solver in METHODS.items()}
-EVERY_METHOD = pytest.mark.parametrize("method", cases(METHODS, quick=[*SOLVERS, "ditto over scaffold, I"]))
-A_FEW = pytest.mark.parametrize("method", cases(METHODS, quick=["scaffold, I", "fedadam", "afl, mixture"]))
+EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 7, "seed": 5, "stragglers": 0.5, "evaluate": 2}
 
 
@@ -94,6 +91,7 @@ def agree(one: dc.Run, other: dc.Run) -> None:
     assert accounts(one) == accounts(other)
 
 
+@pytest.mark.few(7)
 @EVERY_METHOD
 def test_chunks_and_the_loop_change_nothing(data: dc.FederatedData, method: Method) -> None:
     whole = run(data, method)
@@ -111,12 +109,8 @@ def test_compiled_steps_give_what_vmap_gives(data: dc.FederatedData, name: str) 
     agree(compiled, run(data, METHODS[name]))
 
 
-@pytest.mark.parametrize(
-    "name",
-    cases(
-        {name: name for name in METHODS if name.startswith("ditto")}, quick=["ditto over fedavgm", "ditto over afl"]
-    ),
-)
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("ditto")])
 def test_the_shared_model_of_ditto_is_its_solvers(data: dc.FederatedData, name: str) -> None:
     over, alone = run(data, METHODS[name]), run(data, METHODS[name.removeprefix("ditto over ")])
     ours, theirs = (list(done.shared().parameters()) for done in (over, alone))
@@ -137,7 +131,8 @@ def interrupt(round: int) -> Callable[[Record], None]:
 HARSH: dict[str, Any] = {"codec": TopK(share=0.3), "attacks": [SignFlip(tau=1.0)], "malicious": 2, "lost": 0.2}
 
 
-@A_FEW
+@pytest.mark.few(4)
+@EVERY_METHOD
 @pytest.mark.parametrize("how", [{"store": "memory", "commit": 1}, {"store": "disk"} | HARSH], ids=["", "harsh"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     data: dc.FederatedData, method: Method, tmp_path: Path, how: dict[str, Any]
@@ -152,7 +147,8 @@ def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     assert json.dumps(resumed.config) == json.dumps(unbroken.config)
 
 
-@A_FEW
+@pytest.mark.few(3)
+@EVERY_METHOD
 def test_it_learns_with_half_precision_and_under_poisoned_labels(data: dc.FederatedData, method: Method) -> None:
     how: dict[str, Any] = {"codec": Float16(), "downlink": Float16(), "attacks": [RandomLabels()], "malicious": [3]}
     done = run(data, method, cohort=None, stragglers=0.0, rounds=12, evaluate=12, **how)
