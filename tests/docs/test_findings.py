@@ -81,6 +81,7 @@ def printed() -> list[Row | Claim]:
     return [finding for check in CHECKS.values() for finding in check(2000, 0)]  # the defaults of `descant theory`
 
 
+@pytest.mark.slow
 def test_descant_theory_prints_every_figure_that_the_page_has_from_it(printed: list[Row | Claim]) -> None:
     claims = [finding for finding in printed if isinstance(finding, Claim)]
     known = set(re.findall(r"\d[\d.,]*\d|\d", " ".join(f"{c.statement} {c.where} {c.numbers}" for c in claims)))

@@ -109,6 +109,7 @@ def test_numbers_that_a_step_captures_are_known_by_value() -> None:
     assert programs() == 2 + len(matrices)
 
 
+@pytest.mark.slow
 def test_twenty_shapes_are_twenty_programs() -> None:
     """Of one function torch keeps eight; the ninth shape must turn neither itself nor the others to eager."""
     execution = Compile(task(), 2)
@@ -140,6 +141,7 @@ def test_a_shape_that_cannot_be_compiled_leaves_the_others_compiled(monkeypatch:
     assert execution.notes == ["a step could not be compiled: <object object> refuses three columns"]
 
 
+@pytest.mark.slow
 def test_batches_that_grow_with_the_round_need_few_programs() -> None:
     """Of 1 to 30 examples, in widths of 1, 2, 4, 8, 16 and 30."""
     method = Local(steps=2, batch=PowerLaw(scale=1.0, power=1.0))

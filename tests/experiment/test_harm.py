@@ -85,6 +85,7 @@ def test_worse_than_the_shared_model_of_the_same_round(results: list[tuple[Cell,
             assert summary["personal.worse_than_shared@chosen_on_valid"] == share
 
 
+@pytest.mark.slow
 def test_the_report_and_the_terminal_say_it(results: list[tuple[Cell, dc.Run]]) -> None:
     report = Report([run for _, run in results])
     experiment = report.experiments[0]

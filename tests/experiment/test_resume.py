@@ -79,6 +79,7 @@ def assert_same(found: dc.Run, expected: dc.Run) -> None:
     assert one.server.statistics.equal(other.server.statistics)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "settings", [{"commit": 2}, {"commit": 100}, {"store": "disk"}, {"commit": 1, "own_start": True}]
 )

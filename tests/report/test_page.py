@@ -109,6 +109,7 @@ def test_methods_can_be_hidden_tables_sorted_and_rounds_chosen(folder: Path, tmp
     assert seen["tab"] == ["best_on_test"]
 
 
+@pytest.mark.few(1)
 def test_the_page_asks_for_nothing_outside_itself(folder: Path) -> None:
     page = Report.of(folder).html()
     head = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)  # code that draws, and asks for nothing
