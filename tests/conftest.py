@@ -23,7 +23,7 @@ settings.load_profile(os.environ.get("DESCANT_EXAMPLES", "same"))
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test with the mark `few(n)`, let n be quick and the others slow: drawn, the same each time."""
+    """Of the cases of a test with the mark `few(n)`, let n be quick and the others slow: the same n each time."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("few") and not item.get_closest_marker("slow"):

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -66,7 +67,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Three methods with three seeds."""
     panel = replace(demo.PANELS[0], data={"clients": 4, "labels": 5})
     methods = {name: specs[0] for name, specs in demo._trials().items()}
-    grid = demo._grid(panel, methods, range(3), tmp_path_factory.mktemp("grid"))
+    with mock.patch.object(demo, "_ROUNDS", 2):
+        grid = demo._grid(panel, methods, range(3), tmp_path_factory.mktemp("grid"))
     return [run for _, run in grid.run()]
 
 

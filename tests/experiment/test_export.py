@@ -53,7 +53,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-@pytest.mark.parametrize("round", ["chosen", pytest.param("last", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("round", ["chosen", "last"])
 def test_programs_predict_what_the_runs_models_do_where_descant_is_not(
     folder: Path, tmp_path: Path, round: Any
 ) -> None:

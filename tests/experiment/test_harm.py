@@ -62,6 +62,7 @@ def by_client(run: dc.Run, model: str) -> np.ndarray:
     return table.filter(table["model"] == model).sort("client")["test_accuracy"].to_numpy()[:9]
 
 
+@pytest.mark.slow
 def test_alone_is_local_training_with_about_as_many_gradients(results: list[tuple[Cell, dc.Run]]) -> None:
     runs = {label: [run for cell, run in results if cell.label == label] for label in METHODS}
     found = worse_than_alone(runs, "chosen_on_valid")

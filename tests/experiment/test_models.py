@@ -41,6 +41,7 @@ def shown(run: dc.Run, kind: str, round: str, client: int) -> float:
     return float(row["test_accuracy"].item())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("round", ["chosen", "last"])
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_models_predict_exactly_what_the_tables_show(tmp_path: Path, store: str, round: Any) -> None:
@@ -276,6 +277,7 @@ def test_a_model_by_name_is_built_without_the_data() -> None:
         assert {n: t.shape for n, t in one.items()} == {n: t.shape for n, t in other.items()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("out", [True, False])
 def test_fewer_models_can_be_kept(tmp_path: Path, out: bool) -> None:
     for keep in ("last", "none"):
@@ -307,6 +309,7 @@ def test_what_was_not_evaluated_was_not_kept(tmp_path: Path) -> None:
             run.models.module(kind, 0)
 
 
+@pytest.mark.slow
 def test_models_too_large_for_memory_go_into_files_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +325,7 @@ def test_models_too_large_for_memory_go_into_files_with_the_same_bits(
     assert isinstance(run.personal(0, round="last"), Net)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("store", ["memory", "disk"])
 @pytest.mark.parametrize("stop", [1, 5, 6, 8])
 def test_an_interrupted_run_ends_with_the_same_models(tmp_path: Path, store: str, stop: int) -> None:

@@ -101,6 +101,7 @@ def test_an_interrupted_run_goes_on_to_where_the_unbroken_one_ends(
     assert dc.load(tmp_path / "run").clients.equals(unbroken.clients)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["loop", "auto", pytest.param("compile", marks=pytest.mark.slow)])
 def test_a_run_goes_on_in_the_mode_that_it_was_begun_in(tmp_path: Path, mode: str) -> None:
     settings = RunSettings.of(SETTINGS | {"mode": mode, "commit": 3})
