@@ -76,6 +76,7 @@ def test_a_damaged_file_of_a_finished_run_is_named_or_harmless(finished: Path, t
         fine(descant("resume", "runs/run", "-q", cwd=folder))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("harm", SPOIL)
 def test_a_damaged_file_of_an_unfinished_run_is_named_or_harmless(begun: Path, tmp_path: Path, harm: str) -> None:
     for file in files(begun / "runs" / "run"):

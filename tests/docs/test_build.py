@@ -41,6 +41,7 @@ def sections(page: Path, level: int) -> dict[str, str]:
     return dict(zip(found[1::2], found[2::2], strict=True))
 
 
+@pytest.mark.slow
 def test_every_method_has_a_section_with_its_objective_its_paper_and_all_its_fields(site: Path) -> None:
     found = sections(site / "methods.html", 2)
     for method in entries("methods"):
