@@ -63,7 +63,7 @@ def fine(done: Done) -> None:
     assert done.status == 0 or done.err.startswith("descant: "), done
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("harm", SPOIL)
 def test_a_damaged_file_of_a_finished_run_is_named_or_harmless(finished: Path, tmp_path: Path, harm: str) -> None:
     for file in files(finished / "runs" / "run"):
@@ -76,7 +76,7 @@ def test_a_damaged_file_of_a_finished_run_is_named_or_harmless(finished: Path, t
         fine(descant("resume", "runs/run", "-q", cwd=folder))
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("harm", SPOIL)
 def test_a_damaged_file_of_an_unfinished_run_is_named_or_harmless(begun: Path, tmp_path: Path, harm: str) -> None:
     for file in files(begun / "runs" / "run"):

@@ -59,7 +59,7 @@ def thirteen(federation: Any) -> FederatedData:
     return data
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @EVERY_METHOD
 @pytest.mark.parametrize("chunk", [1, 3, 7])
 def test_results_do_not_depend_on_the_chunks(run: Any, thirteen: FederatedData, method: Method, chunk: int) -> None:

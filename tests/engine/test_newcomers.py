@@ -97,7 +97,7 @@ def test_a_newcomer_of_ditto_is_tied_to_the_shared_model(
     )
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_method_serves_newcomers_or_says_why_not(task: dc.Task, data: dc.FederatedData, name: str) -> None:
     how: dict[str, Any] = {"rounds": 2, "cohort": 3, "mode": "vmap", "evaluate": 2, "newcomers": 2}

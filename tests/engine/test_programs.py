@@ -82,6 +82,7 @@ def test_a_tensor_that_is_also_a_row_shapes_a_program() -> None:
     assert programs() == 2
 
 
+@pytest.mark.slow
 def test_a_single_client_is_trained_as_by_vmap() -> None:
     """FedProx starts at the model that pulls it: with one client a chunk both are one tensor."""
     method, data = FedProx(mu=5.0, steps=6, batch=4), federation(20, 30)

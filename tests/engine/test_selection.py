@@ -147,6 +147,7 @@ def test_what_selection_needs_is_asked_for(settings: dict[str, Any], message: st
             RunSettings.of(values)
 
 
+@pytest.mark.slow
 def test_tables_show_the_selected_model_where_it_was_asked_for(tmp_path: Path) -> None:
     grid = {
         "data": {"name": "synthetic", "clients": 6, "samples": 30, "dim": 4, "classes": 3},
@@ -172,6 +173,7 @@ def test_tables_show_the_selected_model_where_it_was_asked_for(tmp_path: Path) -
     assert rows["local"][5:7] == ["–", "–"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_selects_as_the_unbroken_one(uneven: dc.FederatedData, tmp_path: Path) -> None:
     how: dict[str, Any] = {"rounds": 4, "evaluate": Evaluation(models=ALL), "mode": "vmap", "commit": 1}
 

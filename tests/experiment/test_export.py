@@ -161,6 +161,7 @@ def test_hostile_names_become_safe_file_names(tmp_path: Path) -> None:
     assert file_stem(3, "St. Gallen/Süd", 20) == "03-St._Gallen_Sud" and file_stem(0, "/", 1) == "0"
 
 
+@pytest.mark.slow
 def test_a_run_from_settings_is_exported_from_its_folder_alone(tmp_path: Path) -> None:
     asked = {"data": {"name": "synthetic", "clients": 3, "samples": 30}, "method": "fedavg", "rounds": 2}
     live = RunSettings.of(asked | {"model": "mlp"}).execute(tmp_path / "run")

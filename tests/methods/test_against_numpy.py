@@ -194,6 +194,7 @@ PARTICIPATION = pytest.mark.parametrize(("cohort", "everyone"), [(7, False), (3,
 GUARDS = {"clip": 0.4, "weight_decay": 0.02}
 
 
+@pytest.mark.few(5)
 @PARTICIPATION
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("guards", [{}, GUARDS])
@@ -221,6 +222,7 @@ def test_local(data: FederatedData, linear: Task, cohort: int, everyone: bool, g
     check(run, *oracle.local(lr=0.2, steps=6))
 
 
+@pytest.mark.few(3)
 @PARTICIPATION
 @pytest.mark.parametrize("mu", [0.0, 0.7])
 def test_ditto_over_fedavg_and_over_fedprox(

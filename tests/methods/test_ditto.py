@@ -250,7 +250,7 @@ def test_a_lambda_chosen_on_validation_data_is_the_loop_over_clients(
         assert reported == [choice.count(c) for c in range(len(lams))]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [None, 2])
 def test_every_candidate_is_the_ditto_of_its_lambda(validated: FederatedData, mlp: Task, after: int | None) -> None:
     """On minibatches, with stragglers: they see the same examples as if they were alone."""

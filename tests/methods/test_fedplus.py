@@ -217,6 +217,7 @@ def test_it_is_the_same_in_every_mode(data: FederatedData, mlp: Task, mode: str,
     same(shared(one), shared(other), mlp)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["memory", "disk"])
 @pytest.mark.parametrize("parties", ["all", "cohort"])
 def test_a_resumed_run_ends_as_the_unbroken_one(

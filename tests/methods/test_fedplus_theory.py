@@ -195,7 +195,7 @@ def solution(problem: Quadratics, method: FedPlus) -> tuple[Array, Array]:
     return found.x[:-D].reshape(N, D), found.x[-D:]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @VARIANTS
 @pytest.mark.parametrize(
     ("problem", "rate", "steps", "rounds", "cohort"),

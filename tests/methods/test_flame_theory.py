@@ -154,7 +154,7 @@ PARTICIPATION = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @WORK
 @PARTICIPATION
 def test_flame_converges_to_the_solution_of_its_problem(
@@ -267,7 +267,7 @@ def lemma_1(lam_alpha: float, rho: float, smoothness_alpha: float) -> tuple[bool
     return first < 0 and rho >= lam_alpha and third > 0, min(rho / 2, -first), 1 / third
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [None, 4])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_lyapunov_value_falls_under_the_conditions_of_lemma_1(cohort: int | None, seed: int) -> None:

@@ -92,6 +92,7 @@ def test_each_is_the_loop_over_clients(
     assert far(expected, theta) > 1e-2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [LGFedAvg, FedPer, FedBN])
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_to_keep_everything_is_local_training(data: FederatedData, mlp: Task, kind: Any, stragglers: float) -> None:

@@ -196,7 +196,7 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("everyone", [False, True])
 @pytest.mark.parametrize(

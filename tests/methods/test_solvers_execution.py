@@ -91,7 +91,7 @@ def agree(one: dc.Run, other: dc.Run) -> None:
     assert accounts(one) == accounts(other)
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(4)
 @EVERY_METHOD
 def test_chunks_and_the_loop_change_nothing(data: dc.FederatedData, method: Method) -> None:
     whole = run(data, method)
@@ -131,7 +131,7 @@ def interrupt(round: int) -> Callable[[Record], None]:
 HARSH: dict[str, Any] = {"codec": TopK(share=0.3), "attacks": [SignFlip(tau=1.0)], "malicious": 2, "lost": 0.2}
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @EVERY_METHOD
 @pytest.mark.parametrize("how", [{"store": "memory", "commit": 1}, {"store": "disk"} | HARSH], ids=["", "harsh"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
@@ -147,7 +147,7 @@ def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     assert json.dumps(resumed.config) == json.dumps(unbroken.config)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @EVERY_METHOD
 def test_it_learns_with_half_precision_and_under_poisoned_labels(data: dc.FederatedData, method: Method) -> None:
     how: dict[str, Any] = {"codec": Float16(), "downlink": Float16(), "attacks": [RandomLabels()], "malicious": [3]}

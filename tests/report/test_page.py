@@ -39,7 +39,7 @@ def panels(dom: str) -> list[str]:
     return re.findall(r'<div class="panel[ "].*?(?=<div class="panel[ "]|<figcaption)', dom, flags=re.DOTALL)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @in_browser
 @pytest.mark.parametrize("which", ["folder", "collapsed", "regression"])
 def test_every_chart_is_drawn_and_nothing_is_complained_about(
