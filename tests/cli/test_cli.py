@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +12,9 @@ from descant.cli.app import Kind
 from descant.experiment.grid import comparison
 from descant.experiment.settings import read_settings
 from descant.methods import METHODS
-from tests.bad_input.calling import Done, descant
+from tests.bad_input.calling import descant
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def program(*arguments: str, cwd: Path) -> Done:
-    """The command line in a process of its own, as a shell starts it."""
-    command = [sys.executable, "-c", "from descant.cli import main; main()", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
-    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def test_list_methods_as_json_says_name_summary_paper_and_fields(tmp_path: Path) -> None:
@@ -86,7 +77,7 @@ def test_a_mistake_is_one_line_and_no_traceback(tmp_path: Path, text: str, messa
 def test_json_lines_say_every_round_and_the_whole_summary(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethod: ditto\nrounds: 3\nlabel: mine\n")
-    done = program("run", str(file), "--set", "method.steps=2", "--json", cwd=tmp_path)
+    done = descant("run", str(file), "--set", "method.steps=2", "--json", cwd=tmp_path)
     assert done.status == 0 and done.err == ""
     events = [json.loads(line) for line in done.out.splitlines()]
     assert [e["round"] for e in events if e["event"] == "round"] == [1, 2, 3]
@@ -122,6 +113,7 @@ def test_report_writes_a_page_or_files_and_says_which(tmp_path: Path) -> None:
     assert done.status == 2 and "no such folder" in done.err and "Traceback" not in done.err
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
 def test_the_examples_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)  # a method of the examples is imported

@@ -82,6 +82,7 @@ def test_fetch_without_a_network_says_which_file_to_put_where(
         "no_proxy": "",
     }.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("urllib.request._opener", None)  # which keeps the proxies that it was made with
     done = descant("data", "fetch", "heart-disease", "--root", str(tmp_path), cwd=tmp_path)
     assert done.status == 2 and "Traceback" not in done.err
     assert "processed.cleveland.data" in done.err and "download it elsewhere" in done.err

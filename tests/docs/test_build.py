@@ -22,6 +22,9 @@ from descant.methods import Method
 ROOT = Path(__file__).parents[2]
 
 
+pytestmark = pytest.mark.slow  # the whole site is built
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("material") is None or find_spec("mkdocs") is None:
@@ -41,7 +44,6 @@ def sections(page: Path, level: int) -> dict[str, str]:
     return dict(zip(found[1::2], found[2::2], strict=True))
 
 
-@pytest.mark.slow
 def test_every_method_has_a_section_with_its_objective_its_paper_and_all_its_fields(site: Path) -> None:
     found = sections(site / "methods.html", 2)
     for method in entries("methods"):

@@ -68,6 +68,7 @@ def test_the_shared_model_of_ditto_is_its_solvers(
     moved(mlp, alone)
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize("work", [WORK, {"lr": 0.1, "epochs": 2, "batch": 4, "clip": 0.3, "weight_decay": 0.1}])

@@ -39,6 +39,7 @@ def moved(task: Task, x: Tensor) -> None:
     assert float((x - task.start()).abs().max()) > 1e-2
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("cohort", "stragglers"), [(4, 0.6), (ALL, 0.0)])
 @pytest.mark.parametrize(
     "settings",

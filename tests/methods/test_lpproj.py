@@ -131,6 +131,7 @@ def from_round_3(first: float, then: float) -> tuple[Stages, Callable[[int], flo
     return Stages(values=((1, first), (3, then))), lambda t: first if t < 3 else then
 
 
+@pytest.mark.few(3)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
 def test_eta_may_depend_on_the_round(
@@ -181,6 +182,7 @@ def test_rsa_is_the_loop_over_clients(
     assert far(w, theta) > 1e-2
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
