@@ -51,6 +51,7 @@ def test_show_says_who_was_left_out(file: str) -> None:
     assert "pooled" in show(file, *tight, "--set", "data.tiny=pool")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("format", "begins"), [("html", b"<!DOCTYPE html>"), ("png", b"\x89PNG")])
 def test_show_draws_who_holds_what(tmp_path: Path, file: str, format: str, begins: bytes) -> None:
     where = tmp_path / f"drawn.{format}"

@@ -11,6 +11,7 @@ import pytest
 from tests.bad_input.calling import descant
 
 
+@pytest.mark.slow
 def test_theory_for_programs_leaves_pictures_and_a_page_that_needs_nothing_besides_itself(tmp_path: Path) -> None:
     settings = ("--trials", "100", "--seed", "2", "--json", "-q", "--format", "svg", "--format", "html")
     done = descant("theory", *settings, "--out", str(tmp_path / "figures"), cwd=tmp_path)

@@ -63,6 +63,7 @@ def test_with_sigma_0_it_is_local_training(
     same(personal(plus), personal(simulation(mlp, data, Local(**work), **settings)), mlp)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("cohort", "stragglers"), [(None, 0.0), (4, 0.6)])
 @pytest.mark.parametrize("penalty", [Squared(), Indicator(), Zero()], ids=lambda psi: psi.name)
 def test_with_sigma_0_started_at_the_mean_it_is_fedavg(
