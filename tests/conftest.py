@@ -2,7 +2,9 @@
 
 import os
 from tempfile import mkdtemp
+from zlib import crc32
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -12,8 +14,21 @@ torch.set_num_threads(1)
 # What runs remember stays with the tests, and nothing comes from the user's own runs.
 os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")
 
-# The same examples on every run, or with DESCANT_EXAMPLES=new other ones each time: they find what those miss, and
-# are printed so that they can be tried again. No test fails because the machine was busy.
-settings.register_profile("same", derandomize=True, deadline=None)
+# The same few examples on every run, or with DESCANT_EXAMPLES=new many, and other ones each time: they find what
+# those miss, and are printed so that they can be tried again. No test fails because the machine was busy.
+settings.register_profile("same", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("new", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("DESCANT_EXAMPLES", "same"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test with the mark `few(n)`, let n be quick and the others slow: the same n each time."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            tests.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for cases in tests.values():
+        [quick] = cases[0].get_closest_marker("few").args  # type: ignore[union-attr]
+        for item in sorted(cases, key=lambda item: crc32(item.nodeid.encode()))[quick:]:
+            item.add_marker(pytest.mark.slow)

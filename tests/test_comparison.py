@@ -90,6 +90,7 @@ def test_it_is_shown_in_a_few_lines_and_as_a_table(compared: dc.Comparison) -> N
     assert html.count("<tr>") == 3 and compared.verdict() in html and f"{mean:.3f} ±" in html
 
 
+@pytest.mark.slow
 def test_it_makes_a_report(compared: dc.Comparison, tmp_path: Path) -> None:
     report = compared.report(tmp_path / "page.html", title="Two methods")
     assert isinstance(report, Report) and report.title == "Two methods"

@@ -14,6 +14,7 @@ run.summary(), run.personal(0), run.shared()
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "code", ["import descant", A_RUN, "import descant.theory.checks"], ids=["import", "simulate", "theory"]
 )

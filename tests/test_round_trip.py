@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -70,6 +70,7 @@ def assert_survives(kind: str, thing: Any) -> None:
     assert describe(build(kind, json.loads(json.dumps(describe(thing))))) == describe(thing)
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize(("kind", "cls"), CLASSES, ids=lambda value: getattr(value, "__name__", value))
 def test_every_field_of_everything_survives_a_file(kind: str, cls: Any) -> None:
     hints = get_type_hints(cls)
@@ -84,7 +85,6 @@ def test_every_field_of_everything_survives_a_file(kind: str, cls: Any) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
 def test_fields_together_survive_a_file(data: st.DataObject) -> None:
     kind, cls = data.draw(st.sampled_from(CLASSES))
     hints = get_type_hints(cls)

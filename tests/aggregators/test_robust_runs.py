@@ -38,6 +38,7 @@ def task() -> dc.Task:
     return dc.Task(nn.Linear(4, 3).double())
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", sorted(set(AGGREGATORS) - {"k-loss"}))
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
 def test_every_aggregator_works_under_every_method_that_sends_vectors(
@@ -47,6 +48,7 @@ def test_every_aggregator_works_under_every_method_that_sends_vectors(
     assert run.collapse is None and np.isfinite(run.summary()["personal.test_loss.mean@last"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "aggregator",
     [

@@ -63,6 +63,7 @@ def fine(done: Done) -> None:
     assert done.status == 0 or done.err.startswith("descant: "), done
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("harm", SPOIL)
 def test_a_damaged_file_of_a_finished_run_is_named_or_harmless(finished: Path, tmp_path: Path, harm: str) -> None:
     for file in files(finished / "runs" / "run"):
@@ -75,6 +76,7 @@ def test_a_damaged_file_of_a_finished_run_is_named_or_harmless(finished: Path, t
         fine(descant("resume", "runs/run", "-q", cwd=folder))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("harm", SPOIL)
 def test_a_damaged_file_of_an_unfinished_run_is_named_or_harmless(begun: Path, tmp_path: Path, harm: str) -> None:
     for file in files(begun / "runs" / "run"):
@@ -130,6 +132,7 @@ CALLED: list[tuple[str, ...]] = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("call", CALLED, ids=[" ".join(call)[:50] for call in CALLED])
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path, call: tuple[str, ...]) -> None:
     (tmp_path / "run.yaml").write_text(GOOD)

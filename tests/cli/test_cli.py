@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,19 +12,13 @@ from descant.cli.app import Kind
 from descant.experiment.grid import comparison
 from descant.experiment.settings import read_settings
 from descant.methods import METHODS
+from tests.bad_input.calling import descant
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def descant(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from descant.cli import main; main()", *arguments]
-    paths = filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")])  # a method of the examples is imported
-    here = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=here, timeout=300, check=False)
-
-
-def test_list_methods_as_json_says_name_summary_paper_and_fields() -> None:
-    found = json.loads(descant("list", "methods", "--json").stdout)
+def test_list_methods_as_json_says_name_summary_paper_and_fields(tmp_path: Path) -> None:
+    found = json.loads(descant("list", "methods", "--json", cwd=tmp_path).out)
     assert [entry["name"] for entry in found] == list(METHODS)
     for entry in found:
         assert set(entry) == {"name", "summary", "paper", "fields"}
@@ -40,22 +31,22 @@ def test_list_methods_as_json_says_name_summary_paper_and_fields() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind.value for kind in Kind if kind is not Kind.METHODS])
-def test_every_kind_can_be_listed(kind: str) -> None:
-    found = json.loads(descant("list", kind, "--json").stdout)
+def test_every_kind_can_be_listed(tmp_path: Path, kind: str) -> None:
+    found = json.loads(descant("list", kind, "--json", cwd=tmp_path).out)
     assert isinstance(found, list) and (found or kind == "attacks")
-    assert descant("list", kind).returncode == 0
+    assert descant("list", kind, cwd=tmp_path).status == 0
 
 
 def test_run_leaves_a_run_and_prints_its_figures(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethod: ditto\nrounds: 2\n")
     done = descant("run", str(file), "--set", "method.steps=2", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "chosen on valid" in done.stdout and "runs/small" in done.stdout
+    assert done.status == 0, done.err
+    assert "chosen on valid" in done.out and "runs/small" in done.out
     assert (tmp_path / "runs" / "small" / "rounds.parquet").is_file()
     again = descant("run", str(file), cwd=tmp_path)
-    assert again.returncode == 2 and "already holds a run" in again.stderr and "Traceback" not in again.stderr
-    assert descant("run", str(file), "--overwrite", "-q", cwd=tmp_path).returncode == 0
+    assert again.status == 2 and "already holds a run" in again.err and "Traceback" not in again.err
+    assert descant("run", str(file), "--overwrite", "-q", cwd=tmp_path).status == 0
 
 
 def test_compare_prints_a_row_a_method_and_reads_finished_cells(tmp_path: Path) -> None:
@@ -65,11 +56,11 @@ def test_compare_prints_a_row_a_method_and_reads_finished_cells(tmp_path: Path) 
         "methods: {One step: {name: local, steps: 1}, Averaged: {name: fedavg, steps: 3}}\n"
     )
     done = descant("compare", str(file), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "One step" in done.stdout and "Averaged" in done.stdout and "±" in done.stdout
-    assert "Not at equal compute" in done.stdout
+    assert done.status == 0, done.err
+    assert "One step" in done.out and "Averaged" in done.out and "±" in done.out
+    assert "Not at equal compute" in done.out
     again = descant("compare", str(file), cwd=tmp_path)
-    assert again.stdout == done.stdout and not again.stderr
+    assert again.out == done.out and not again.err
 
 
 @pytest.mark.parametrize(
@@ -80,15 +71,15 @@ def test_a_mistake_is_one_line_and_no_traceback(tmp_path: Path, text: str, messa
     file = tmp_path / "bad.yaml"
     file.write_text(text)
     done = descant("run", str(file), cwd=tmp_path)
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert done.status == 2 and message in done.err and "Traceback" not in done.err
 
 
 def test_json_lines_say_every_round_and_the_whole_summary(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethod: ditto\nrounds: 3\nlabel: mine\n")
     done = descant("run", str(file), "--set", "method.steps=2", "--json", cwd=tmp_path)
-    assert done.returncode == 0 and done.stderr == ""
-    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.status == 0 and done.err == ""
+    events = [json.loads(line) for line in done.out.splitlines()]
     assert [e["round"] for e in events if e["event"] == "round"] == [1, 2, 3]
     assert {e["model"] for e in events if e["event"] == "evaluated"} == {"personal", "shared"}
     assert all(e["label"] == "mine" and e["seed"] == 0 for e in events)
@@ -102,34 +93,36 @@ def test_where_there_is_no_terminal_a_line_says_round_accuracy_and_bytes(tmp_pat
     file = tmp_path / "small.yaml"
     file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethods: [fedavg]\nrounds: 2\nseeds: 2\n")
     done = descant("compare", str(file), cwd=tmp_path)
-    lines = done.stderr.splitlines()
+    lines = done.err.splitlines()
     assert len(lines) == 2 and lines[1].startswith("fedavg, seed 1 (2 of 2): round 2 of 2, 0.")
     assert "on test" in lines[0] and lines[0].endswith("kB")
     quiet = descant("compare", str(file), "-q", "-o", str(tmp_path / "quiet"), cwd=tmp_path)
-    assert quiet.returncode == 0 and quiet.stderr == ""
+    assert quiet.status == 0 and quiet.err == ""
 
 
 def test_report_writes_a_page_or_files_and_says_which(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text("data: {name: synthetic, clients: 5, samples: 30}\nmethods: [local, fedavg]\nrounds: 2\n")
-    assert descant("compare", str(file), "-q", cwd=tmp_path).returncode == 0
+    assert descant("compare", str(file), "-q", cwd=tmp_path).status == 0
     done = descant("report", "runs/small", cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.strip() == "report.html", done.stderr
+    assert done.status == 0 and done.out.strip() == "report.html", done.err
     assert "<h1>descant: synthetic</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")
     done = descant("report", "runs/small", "--format", "csv", "-o", "tables", cwd=tmp_path)
-    assert done.stdout.strip() == "tables/synthetic.csv" and (tmp_path / "tables" / "synthetic.csv").is_file()
+    assert done.out.strip() == "tables/synthetic.csv" and (tmp_path / "tables" / "synthetic.csv").is_file()
     done = descant("report", "runs/nothing", cwd=tmp_path)
-    assert done.returncode == 2 and "no such folder" in done.stderr and "Traceback" not in done.stderr
+    assert done.status == 2 and "no such folder" in done.err and "Traceback" not in done.err
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
-def test_the_examples_run(tmp_path: Path, name: str) -> None:
+def test_the_examples_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)  # a method of the examples is imported
     values = yaml.safe_load((EXAMPLES / name).read_text())
     command = "compare" if "methods" in values else "run"
     short = ["--set", "rounds=1", "--set", "data.clients=10"]
     short += ["--set", "seeds=1"] if command == "compare" else []
     done = descant(command, str(EXAMPLES / name), *short, "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.err
 
 
 @pytest.mark.parametrize("file", sorted((EXAMPLES / "papers").glob("*.yaml")), ids=lambda file: file.stem)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from io import StringIO
 from pathlib import Path
 
@@ -18,15 +15,9 @@ from descant.cli.app import app
 from descant.cli.holdings import holdings_table, spark
 from descant.datasets import synthetic
 from descant.errors import SettingError
+from tests.bad_input.calling import descant
 
 SETTINGS = "data: {name: digits, partition: {name: labels, clients: 5, labels: 2}}\nmethod: ditto\nrounds: 2\n"
-
-
-def descant(*arguments: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from descant.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False, env=os.environ | env
-    )
 
 
 def show(*arguments: str) -> str:
@@ -60,6 +51,7 @@ def test_show_says_who_was_left_out(file: str) -> None:
     assert "pooled" in show(file, *tight, "--set", "data.tiny=pool")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("format", "begins"), [("html", b"<!DOCTYPE html>"), ("png", b"\x89PNG")])
 def test_show_draws_who_holds_what(tmp_path: Path, file: str, format: str, begins: bytes) -> None:
     where = tmp_path / f"drawn.{format}"
@@ -75,17 +67,26 @@ def test_show_asks_for_data(tmp_path: Path) -> None:
         show(str(tmp_path / "run.yaml"))
 
 
-def test_missing_files_are_said_in_one_line(tmp_path: Path) -> None:
+def test_missing_files_are_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DESCANT_DATA", str(tmp_path / "none"))
     (tmp_path / "run.yaml").write_text("data: {name: mnist, partition: {name: iid, clients: 3}}\n")
-    done = descant("data", "show", "run.yaml", cwd=tmp_path, DESCANT_DATA=str(tmp_path / "none"))
-    assert done.returncode == 2 and "descant data fetch mnist" in done.stderr and "Traceback" not in done.stderr
+    done = descant("data", "show", "run.yaml", cwd=tmp_path)
+    assert done.status == 2 and "descant data fetch mnist" in done.err and "Traceback" not in done.err
 
 
-def test_fetch_without_a_network_says_which_file_to_put_where(tmp_path: Path) -> None:
-    offline = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}
-    done = descant("data", "fetch", "heart-disease", "--root", str(tmp_path), **offline)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "processed.cleveland.data" in done.stderr and "download it elsewhere" in done.stderr
+def test_fetch_without_a_network_says_which_file_to_put_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "http_proxy": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+        "no_proxy": "",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("urllib.request._opener", None)  # which keeps the proxies that it was made with
+    done = descant("data", "fetch", "heart-disease", "--root", str(tmp_path), cwd=tmp_path)
+    assert done.status == 2 and "Traceback" not in done.err
+    assert "processed.cleveland.data" in done.err and "download it elsewhere" in done.err
 
 
 def test_bars_grow_with_the_share_and_show_all_that_is_there() -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.test_cli import descant
+from tests.bad_input.calling import descant
 
 
 def test_a_run_is_exported_by_one_command(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(
         "data: {name: synthetic, clients: 4, samples: 30}\nmethod: ditto\nrounds: 2\n"
     )
-    assert descant("run", "small.yaml", "-q", cwd=tmp_path).returncode == 0
+    assert descant("run", "small.yaml", "-q", cwd=tmp_path).status == 0
     done = descant("export", "runs/small", "out", "--client", "1", "--client", "3", "--round", "last", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "4 files, and out/index.json" in done.stdout
+    assert done.status == 0, done.err
+    assert "4 files, and out/index.json" in done.out
     index = json.loads((tmp_path / "out" / "index.json").read_text())
     assert [(entry["client"], entry["round"]) for entry in index["models"]] == [("1", 2), ("3", 2)]
     again = descant("export", "runs/small", "out", "--weights-only", cwd=tmp_path)
-    assert again.returncode == 2 and "is there already" in again.stderr and "Traceback" not in again.stderr
+    assert again.status == 2 and "is there already" in again.err and "Traceback" not in again.err
     wrong = descant("export", "runs/nothing", "out", cwd=tmp_path)
-    assert wrong.returncode == 2 and "holds no finished run" in wrong.stderr
+    assert wrong.status == 2 and "holds no finished run" in wrong.err

@@ -65,6 +65,7 @@ def test_entries_look_like_draws_from_a_normal_of_variance_one_over_d() -> None:
     assert stats.kstest(products, "norm").pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_a_projection_follows_from_its_seed_and_from_nothing_else() -> None:
     P = dense(7, 3, 20)
     torch.manual_seed(123)

@@ -223,6 +223,7 @@ def test_every_data_set_has_a_one_line_summary() -> None:
         assert not rest or not rest[0].strip()
 
 
+@pytest.mark.slow
 def test_importing_the_data_loads_no_optional_package() -> None:
     code = "import sys, descant.data; print([m for m in ('sklearn', 'pydantic', 'polars') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

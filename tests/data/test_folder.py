@@ -63,7 +63,7 @@ def test_a_folder_that_is_missing_or_has_no_clients(tmp_path: Path) -> None:
         FederatedData.from_folder(tmp_path / "elsewhere")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_file_truncated_anywhere(tmp_path: Path, share: float) -> None:
     np.savez_compressed(tmp_path / "bad.npz", inputs=X, targets=Y)
@@ -72,7 +72,7 @@ def test_a_file_truncated_anywhere(tmp_path: Path, share: float) -> None:
     refused(tmp_path, r"cannot be read as .npz .*: write it again")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_file_with_one_wrong_byte_is_refused_or_unharmed(tmp_path: Path, share: float, flip: int) -> None:
     np.savez_compressed(tmp_path / "bad.npz", inputs=X, targets=Y)

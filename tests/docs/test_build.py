@@ -22,6 +22,9 @@ from descant.methods import Method
 ROOT = Path(__file__).parents[2]
 
 
+pytestmark = pytest.mark.slow  # the whole site is built
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("material") is None or find_spec("mkdocs") is None:

@@ -81,6 +81,7 @@ def printed() -> list[Row | Claim]:
     return [finding for check in CHECKS.values() for finding in check(2000, 0)]  # the defaults of `descant theory`
 
 
+@pytest.mark.slow
 def test_descant_theory_prints_every_figure_that_the_page_has_from_it(printed: list[Row | Claim]) -> None:
     claims = [finding for finding in printed if isinstance(finding, Claim)]
     known = set(re.findall(r"\d[\d.,]*\d|\d", " ".join(f"{c.statement} {c.where} {c.numbers}" for c in claims)))
@@ -91,6 +92,7 @@ def test_descant_theory_prints_every_figure_that_the_page_has_from_it(printed: l
     assert not missing
 
 
+@pytest.mark.slow
 def test_the_page_counts_and_names_what_does_not_hold(printed: list[Row | Claim]) -> None:
     fail = [c for c in printed if isinstance(c, Claim) and not c.holds and c.repeats is None]
     results = {(c.paper, c.where) for c in fail if c.kind == "result"}

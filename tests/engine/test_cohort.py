@@ -102,6 +102,7 @@ def test_clients_without_weight_are_never_drawn(bad: float) -> None:
     assert sample(0, 1, 4, torch.tensor([bad, bad])).tolist() == []
 
 
+@pytest.mark.slow
 def test_sampling_by_size_draws_large_clients_more_often(run: Any, federation: Any) -> None:
     """Sizes 1 and 3: in 400 rounds of one client each, the large one is drawn 300 times, give or take 35."""
     done = run(Local(steps=1), data=federation((1, 3)), rounds=400, cohort=1, sampling="size")

@@ -59,6 +59,7 @@ def thirteen(federation: Any) -> FederatedData:
     return data
 
 
+@pytest.mark.few(4)
 @EVERY_METHOD
 @pytest.mark.parametrize("chunk", [1, 3, 7])
 def test_results_do_not_depend_on_the_chunks(run: Any, thirteen: FederatedData, method: Method, chunk: int) -> None:
@@ -67,6 +68,7 @@ def test_results_do_not_depend_on_the_chunks(run: Any, thirteen: FederatedData, 
     assert accounts(whole) == accounts(cut)
 
 
+@pytest.mark.few(4)
 @EVERY_METHOD
 @pytest.mark.parametrize("chunk", [3, 13])
 def test_the_loop_and_the_vectorised_program_agree(
@@ -78,6 +80,7 @@ def test_the_loop_and_the_vectorised_program_agree(
     assert accounts(loop) == accounts(vmapped)
 
 
+@pytest.mark.few(3)
 @EVERY_METHOD
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(
     run: Any, thirteen: FederatedData, method: Method

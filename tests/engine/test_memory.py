@@ -141,6 +141,7 @@ def test_only_the_latest_choices_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
     assert [key for key in "abcd" if recall(key)] == ["a", "c", "d"]
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_leave_a_whole_file(cache: Path) -> None:
     code = "import sys; from descant.execution.memory import *\n"
     code += "for i in range(20): remember(f'{sys.argv[1]}-{i}', Choice('vmap', 'why', []))"

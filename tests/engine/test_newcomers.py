@@ -97,6 +97,7 @@ def test_a_newcomer_of_ditto_is_tied_to_the_shared_model(
     )
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_method_serves_newcomers_or_says_why_not(task: dc.Task, data: dc.FederatedData, name: str) -> None:
     how: dict[str, Any] = {"rounds": 2, "cohort": 3, "mode": "vmap", "evaluate": 2, "newcomers": 2}
@@ -116,6 +117,7 @@ def test_a_method_whose_server_knows_its_clients_refuses(data: dc.FederatedData)
         dc.simulate(task, linear, Mocha(), rounds=1, newcomers=1, mode="vmap")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_serves_the_same_newcomers(task: dc.Task, data: dc.FederatedData, tmp_path: Path) -> None:
     how: dict[str, Any] = {"rounds": 5, "cohort": 3, "mode": "vmap", "newcomers": 0.3, "store": "disk"}
     ditto = Ditto(steps=2, batch=3, solver=FedAvg(steps=2, batch=3))

@@ -82,6 +82,7 @@ def test_a_tensor_that_is_also_a_row_shapes_a_program() -> None:
     assert programs() == 2
 
 
+@pytest.mark.slow
 def test_a_single_client_is_trained_as_by_vmap() -> None:
     """FedProx starts at the model that pulls it: with one client a chunk both are one tensor."""
     method, data = FedProx(mu=5.0, steps=6, batch=4), federation(20, 30)
@@ -109,6 +110,7 @@ def test_numbers_that_a_step_captures_are_known_by_value() -> None:
     assert programs() == 2 + len(matrices)
 
 
+@pytest.mark.slow
 def test_twenty_shapes_are_twenty_programs() -> None:
     """Of one function torch keeps eight; the ninth shape must turn neither itself nor the others to eager."""
     execution = Compile(task(), 2)
@@ -140,6 +142,7 @@ def test_a_shape_that_cannot_be_compiled_leaves_the_others_compiled(monkeypatch:
     assert execution.notes == ["a step could not be compiled: <object object> refuses three columns"]
 
 
+@pytest.mark.slow
 def test_batches_that_grow_with_the_round_need_few_programs() -> None:
     """Of 1 to 30 examples, in widths of 1, 2, 4, 8, 16 and 30."""
     method = Local(steps=2, batch=PowerLaw(scale=1.0, power=1.0))

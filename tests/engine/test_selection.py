@@ -70,6 +70,7 @@ def task() -> dc.Task:
 DITTO = Ditto(lam=0.05, lr=0.3, steps=8, batch=None, solver=FedAvg(lr=0.5, steps=4, batch=None))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "kind", [kind for kind in METHODS.values() if kind.has_shared and kind.personalizes], ids=lambda kind: kind.name
 )
@@ -146,6 +147,7 @@ def test_what_selection_needs_is_asked_for(settings: dict[str, Any], message: st
             RunSettings.of(values)
 
 
+@pytest.mark.slow
 def test_tables_show_the_selected_model_where_it_was_asked_for(tmp_path: Path) -> None:
     grid = {
         "data": {"name": "synthetic", "clients": 6, "samples": 30, "dim": 4, "classes": 3},
@@ -171,6 +173,7 @@ def test_tables_show_the_selected_model_where_it_was_asked_for(tmp_path: Path) -
     assert rows["local"][5:7] == ["–", "–"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_selects_as_the_unbroken_one(uneven: dc.FederatedData, tmp_path: Path) -> None:
     how: dict[str, Any] = {"rounds": 4, "evaluate": Evaluation(models=ALL), "mode": "vmap", "commit": 1}
 

@@ -88,6 +88,7 @@ SENDERS: list[Method] = [
 ]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("method", SENDERS, ids=lambda m: m.name)
 @pytest.mark.parametrize("codec", [TopK(share=0.1), LBGM(delta=0.3), DGC(share=0.1)], ids=lambda c: c.name)
 def test_both_ends_keep_the_same_copy_of_what_was_sent_last(run: Any, method: Method, codec: Any) -> None:

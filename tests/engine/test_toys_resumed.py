@@ -99,6 +99,7 @@ def remembered(run: dc.Run) -> dict[str, Tree]:
     }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_a_killed_and_resumed_run_ends_as_the_unbroken_one(

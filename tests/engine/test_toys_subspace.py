@@ -42,6 +42,7 @@ def plain(point: Task, means: Tensor, cohort: int, lost: float) -> tuple[list[Te
     return w, us
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("chunk", [1, 4])
 @pytest.mark.parametrize(("cohort", "lost"), [(4, 0.0), (2, 0.0), (2, 0.5)])
 def test_it_is_a_plain_loop_and_a_client_pays_for_the_rounds_that_it_missed(

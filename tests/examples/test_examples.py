@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import io
 import re
-import subprocess
+import runpy
 import sys
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -18,11 +20,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def python(name: str, *arguments: str, cwd: Path) -> str:
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What `python name arguments` prints."""
+    out, path = io.StringIO(), str(EXAMPLES / name)
+    with chdir(cwd), mock.patch.object(sys, "argv", [path, *arguments]), redirect_stdout(out):
+        runpy.run_path(path, run_name="__main__")
+    return out.getvalue()
 
 
 def test_own_model_trains_and_leaves_a_run_that_read_results_reads(tmp_path: Path) -> None:
@@ -34,6 +36,7 @@ def test_own_model_trains_and_leaves_a_run_that_read_results_reads(tmp_path: Pat
     assert "ditto: the worst-served clients" in read and re.search(r"better .* for \d of 8 clients", read)
 
 
+@pytest.mark.slow
 def test_read_results_finds_the_worst_clients_and_what_a_byte_buys(tmp_path: Path) -> None:
     said = python("read_results.py", cwd=tmp_path)
     run = dc.load(tmp_path / "runs" / "read-results" / "fedavg")
@@ -44,6 +47,7 @@ def test_read_results_finds_the_worst_clients_and_what_a_byte_buys(tmp_path: Pat
     assert re.search(r"mean accuracy 0.9: lp-proj \d+ kB", said)
 
 
+@pytest.mark.slow
 def test_the_new_method_is_compared_with_local_training(tmp_path: Path) -> None:
     said = python("new_method.py", cwd=tmp_path)
     assert re.search(r"local +accuracy 0\.9\d\d, 0 kB up", said)

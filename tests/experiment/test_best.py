@@ -20,6 +20,7 @@ def simulate(data: dc.FederatedData = DATA, **settings: Any) -> dc.Run:
     return dc.simulate(dc.Task(torch.nn.Linear(4, 3)), data, **how)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", ["personal", "shared"])
 @pytest.mark.parametrize("first", [0, 3])
 def test_the_best_round_is_that_of_the_summary(model: str, first: int) -> None:

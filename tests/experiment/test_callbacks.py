@@ -117,6 +117,7 @@ def test_the_report_says_that_a_run_was_stopped() -> None:
     assert "ditto, seed 0, was stopped after round 2 of 4: enough." in notices(experiment, summary_rows(experiment))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fail", [("round", 3), ("evaluated", 2), ("evaluated", 3)])
 def test_an_error_in_a_callback_ends_the_run_and_it_can_be_resumed(fail: tuple[str, int], tmp_path: Path) -> None:
     other, failing = Told(), Told(fail=fail)

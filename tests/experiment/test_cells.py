@@ -75,6 +75,7 @@ OTHERS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("changes", OTHERS)
 def test_what_the_result_follows_from_renames_the_cell(changes: dict[str, Any]) -> None:
     every = [key(), *(key(**other) for other in OTHERS)]

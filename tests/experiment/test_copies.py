@@ -16,6 +16,7 @@ from descant.state import MappedStore
 from tests.experiment import small
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["disk", "memory"])
 def test_a_copy_taken_while_it_runs_is_right_or_refused(
     tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch

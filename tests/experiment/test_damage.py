@@ -33,6 +33,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     return result(folder)
 
 
+@pytest.mark.few(1)
 def test_a_module_that_was_initialised_anew_goes_on_from_the_first_model_in_the_folder(
     broken: Path, expected: str, tmp_path: Path
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 from descant.errors import DamagedError, LeftOutWarning
 from descant.experiment.grid import comparison
 from descant.report import Report
+from tests.bad_input.calling import descant
 
 GRID: dict[str, Any] = {
     "data": {"name": "synthetic", "clients": 5, "samples": 20, "dim": 4, "classes": 3},
@@ -35,12 +34,10 @@ def test_a_damaged_cell_is_named_and_left_out(tmp_path: Path) -> None:
     assert cell.label == "good" and run.clients.equals(good.clients)
     with pytest.warns(LeftOutWarning, match=r"clients\.parquet is damaged"):
         assert [entry.label for entry in Report.of(tmp_path).experiments[0].entries] == ["good"]
-    command = [sys.executable, "-c", "from descant.cli import main; main()"]
-    where = ["-o", str(tmp_path / "page.html")]
-    said = subprocess.run([*command, "report", str(tmp_path), *where], capture_output=True, text=True, check=False)
-    assert said.returncode == 0 and "descant: a run is left out" in said.stderr, said.stderr
-    found = subprocess.run([*command, "verify", str(tmp_path)], capture_output=True, text=True, check=False)
-    assert found.returncode == 2 and f"{bad.key}/clients.parquet is damaged" in found.stderr.replace("\n", "")
+    said = descant("report", str(tmp_path), "-o", str(tmp_path / "page.html"), cwd=tmp_path)
+    assert said.status == 0 and "descant: a run is left out" in said.err, said.err
+    found = descant("verify", str(tmp_path), cwd=tmp_path)
+    assert found.status == 2 and f"{bad.key}/clients.parquet is damaged" in found.err.replace("\n", "")
     damage(next(path for path in tmp_path.glob("good*/clients.parquet")))
     with pytest.warns(LeftOutWarning), pytest.raises(DamagedError):
         list(comparison(GRID, tmp_path).run())

@@ -53,7 +53,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-@pytest.mark.parametrize("round", ["chosen", pytest.param("last", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("round", ["chosen", "last"])
 def test_programs_predict_what_the_runs_models_do_where_descant_is_not(
     folder: Path, tmp_path: Path, round: Any
 ) -> None:
@@ -160,6 +161,7 @@ def test_hostile_names_become_safe_file_names(tmp_path: Path) -> None:
     assert file_stem(3, "St. Gallen/Süd", 20) == "03-St._Gallen_Sud" and file_stem(0, "/", 1) == "0"
 
 
+@pytest.mark.slow
 def test_a_run_from_settings_is_exported_from_its_folder_alone(tmp_path: Path) -> None:
     asked = {"data": {"name": "synthetic", "clients": 3, "samples": 30}, "method": "fedavg", "rounds": 2}
     live = RunSettings.of(asked | {"model": "mlp"}).execute(tmp_path / "run")

@@ -62,6 +62,7 @@ def by_client(run: dc.Run, model: str) -> np.ndarray:
     return table.filter(table["model"] == model).sort("client")["test_accuracy"].to_numpy()[:9]
 
 
+@pytest.mark.slow
 def test_alone_is_local_training_with_about_as_many_gradients(results: list[tuple[Cell, dc.Run]]) -> None:
     runs = {label: [run for cell, run in results if cell.label == label] for label in METHODS}
     found = worse_than_alone(runs, "chosen_on_valid")
@@ -85,6 +86,7 @@ def test_worse_than_the_shared_model_of_the_same_round(results: list[tuple[Cell,
             assert summary["personal.worse_than_shared@chosen_on_valid"] == share
 
 
+@pytest.mark.slow
 def test_the_report_and_the_terminal_say_it(results: list[tuple[Cell, dc.Run]]) -> None:
     report = Report([run for _, run in results])
     experiment = report.experiments[0]

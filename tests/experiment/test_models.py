@@ -41,6 +41,7 @@ def shown(run: dc.Run, kind: str, round: str, client: int) -> float:
     return float(row["test_accuracy"].item())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("round", ["chosen", "last"])
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_models_predict_exactly_what_the_tables_show(tmp_path: Path, store: str, round: Any) -> None:
@@ -61,6 +62,7 @@ def test_models_predict_exactly_what_the_tables_show(tmp_path: Path, store: str,
     assert not verify(tmp_path)
 
 
+@pytest.mark.slow
 def test_memory_and_disk_keep_the_same_bits(tmp_path: Path) -> None:
     for store in ("memory", "disk"):
         begin(tmp_path / store, store=store, **SOME)
@@ -81,6 +83,7 @@ def test_running_statistics_come_with_the_model(tmp_path: Path) -> None:
         assert torch.equal(model.random.weight, task().model.random.weight)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", [dc.methods.FedAvg(steps=2, batch=5), dc.methods.Ditto(steps=2, batch=5)])
 def test_clients_may_keep_their_own_running_statistics(tmp_path: Path, method: dc.methods.Method) -> None:
     torch.manual_seed(0)
@@ -108,6 +111,7 @@ def test_a_method_with_one_model_keeps_one(tmp_path: Path) -> None:
     assert file.stat().st_size < 2 * sum(4 * p.numel() for p in Net().parameters()) + 2000
 
 
+@pytest.mark.slow
 def test_what_is_trained_to_be_deployed_is_what_was_evaluated(tmp_path: Path) -> None:
     method = FineTuned(lr=0.3, steps=2, batch=4)
     live = dc.simulate(task(), DATA, method, rounds=5, cohort=4, out=tmp_path, evaluate=ALL)
@@ -276,6 +280,7 @@ def test_a_model_by_name_is_built_without_the_data() -> None:
         assert {n: t.shape for n, t in one.items()} == {n: t.shape for n, t in other.items()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("out", [True, False])
 def test_fewer_models_can_be_kept(tmp_path: Path, out: bool) -> None:
     for keep in ("last", "none"):
@@ -307,6 +312,7 @@ def test_what_was_not_evaluated_was_not_kept(tmp_path: Path) -> None:
             run.models.module(kind, 0)
 
 
+@pytest.mark.slow
 def test_models_too_large_for_memory_go_into_files_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +328,7 @@ def test_models_too_large_for_memory_go_into_files_with_the_same_bits(
     assert isinstance(run.personal(0, round="last"), Net)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["memory", "disk"])
 @pytest.mark.parametrize("stop", [1, 5, 6, 8])
 def test_an_interrupted_run_ends_with_the_same_models(tmp_path: Path, store: str, stop: int) -> None:

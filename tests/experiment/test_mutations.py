@@ -62,6 +62,7 @@ FOLDERS = {
 TIMES = {"quick": 12, "slow": 650}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("pace", ["quick", pytest.param("slow", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_no_mutation_is_silently_wrong_and_none_is_a_traceback(tmp_path: Path, kind: str, pace: str) -> None:

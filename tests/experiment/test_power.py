@@ -20,7 +20,7 @@ SETTINGS = {"rounds": 5, "evaluate": 2, "cohort": 2}
 
 SLOW = pytest.mark.slow
 CASES = [
-    ("disk", 60),
+    ("disk", 120),
     *(pytest.param(*case, marks=SLOW) for case in (("disk", 1), ("memory", 1), ("overwrite", 4))),
 ]
 

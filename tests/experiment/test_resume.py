@@ -79,6 +79,7 @@ def assert_same(found: dc.Run, expected: dc.Run) -> None:
     assert one.server.statistics.equal(other.server.statistics)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "settings", [{"commit": 2}, {"commit": 100}, {"store": "disk"}, {"commit": 1, "own_start": True}]
 )
@@ -100,6 +101,7 @@ def test_an_interrupted_run_goes_on_to_where_the_unbroken_one_ends(
     assert dc.load(tmp_path / "run").clients.equals(unbroken.clients)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["loop", "auto", pytest.param("compile", marks=pytest.mark.slow)])
 def test_a_run_goes_on_in_the_mode_that_it_was_begun_in(tmp_path: Path, mode: str) -> None:
     settings = RunSettings.of(SETTINGS | {"mode": mode, "commit": 3})
@@ -299,6 +301,7 @@ def test_an_unfinished_cell_of_a_grid_is_resumed(tmp_path: Path) -> None:
         list(comparison(grid, tmp_path / "old").run())
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_the_command_line_resumes(tmp_path: Path) -> None:
     def descant(*arguments: str) -> list[str]:
         return [sys.executable, "-c", "from descant.cli import main; main()", *arguments]

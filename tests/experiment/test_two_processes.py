@@ -89,6 +89,7 @@ def test_a_run_that_was_begun_anew_meanwhile_is_not_gone_on_with(data: dc.Federa
         run(data, waiting)
 
 
+@pytest.mark.slow
 def test_of_two_real_processes_one_gets_the_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SLOW_TO_BEGIN, str(tmp_path)]
     pipes: dict[str, Any] = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")} | {"text": True}

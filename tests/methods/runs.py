@@ -33,12 +33,14 @@ def cohort_of(round: int, cohort: int, clients: int = N, seed: int = SEED) -> li
 
 def deployed(done: Run, clients: int = N) -> Tensor:
     """What the clients deploy, [N, d]."""
-    return torch.stack([parameters_to_vector(done.personal(k).parameters()).detach() for k in range(clients)])
+    return torch.stack(
+        [parameters_to_vector(done.personal(k, round="last").parameters()).detach() for k in range(clients)]
+    )
 
 
 def shared(done: Run) -> Tensor:
     """The global model, [d]."""
-    return parameters_to_vector(done.shared().parameters()).detach()
+    return parameters_to_vector(done.shared(round="last").parameters()).detach()
 
 
 def far(a: Tensor | Vector, b: Tensor | Vector) -> float:

@@ -194,6 +194,7 @@ PARTICIPATION = pytest.mark.parametrize(("cohort", "everyone"), [(7, False), (3,
 GUARDS = {"clip": 0.4, "weight_decay": 0.02}
 
 
+@pytest.mark.few(5)
 @PARTICIPATION
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("guards", [{}, GUARDS])
@@ -221,6 +222,7 @@ def test_local(data: FederatedData, linear: Task, cohort: int, everyone: bool, g
     check(run, *oracle.local(lr=0.2, steps=6))
 
 
+@pytest.mark.few(3)
 @PARTICIPATION
 @pytest.mark.parametrize("mu", [0.0, 0.7])
 def test_ditto_over_fedavg_and_over_fedprox(
@@ -234,6 +236,7 @@ def test_ditto_over_fedavg_and_over_fedprox(
     check(trained(linear, data, method, cohort, everyone), *expected)
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [{}, {"reset": True}, {"weighted": True}], ids=str)
 def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Solver) -> None:
@@ -243,6 +246,7 @@ def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, 
     check(trained(linear, data, method, cohort, everyone), *oracle.pfedme(**settings))
 
 
+@pytest.mark.few(5)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_lp_proj(data: FederatedData, linear: Task, cohort: int, everyone: bool, p: float) -> None:

@@ -17,6 +17,7 @@ FULL: dict[str, Any] = {"lr": 0.3, "steps": 3, "batch": None}
 MINI: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("adaptive", [True, False])

@@ -46,6 +46,7 @@ def moved(task: Task, x: Tensor) -> None:
     assert float((x - task.start()).abs().max()) > 1e-2
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(
@@ -67,6 +68,7 @@ def test_the_shared_model_of_ditto_is_its_solvers(
     moved(mlp, alone)
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize("work", [WORK, {"lr": 0.1, "epochs": 2, "batch": 4, "clip": 0.3, "weight_decay": 0.1}])
@@ -89,6 +91,7 @@ def test_fedprox_with_mu_0_is_fedavg(data: FederatedData, mlp: Task, fate: Any, 
     moved(mlp, avg)
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(
@@ -105,6 +108,7 @@ def test_a_bilevel_method_without_its_penalty_is_local_training(
     moved(mlp, local)
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("work", [WORK, {"lr": 0.1, "nu": 1e-2, "cap": 12, "batch": 3}], ids=["steps", "nu"])
 def test_lp_proj_in_the_whole_space_with_p_2_is_pfedme(

@@ -215,6 +215,7 @@ def test_fine_tuning_over_a_solver_that_falls_silent_begins_with_its_last_model(
     assert far(personal(done), np.stack([loop.tune(k, w, w, 0.8) for k in range(7)])) <= 1e-10
 
 
+@pytest.mark.few(6)
 @PARTICIPATION
 @pytest.mark.parametrize("after", [None, 2])
 @pytest.mark.parametrize("lams", [(0.05, 0.1, 0.2), (0.1, 1.0, 2.0), (0.3, 4.0)])
@@ -249,6 +250,7 @@ def test_a_lambda_chosen_on_validation_data_is_the_loop_over_clients(
         assert reported == [choice.count(c) for c in range(len(lams))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [None, 2])
 def test_every_candidate_is_the_ditto_of_its_lambda(validated: FederatedData, mlp: Task, after: int | None) -> None:
     """On minibatches, with stragglers: they see the same examples as if they were alone."""
@@ -298,6 +300,7 @@ def test_nothing_is_lost_where_nothing_is_sent(data: FederatedData, linear: Task
     assert column(done, "lost") == [int(few.sum()) for few in late] + [0] * 3 and sum(map(sum, late)) > 9
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("everyone", "stragglers"), [(False, 0.0), (True, 0.6)])
 @pytest.mark.parametrize("aggregator", ["mean", Middle()], ids=["mean", "median"])
 @pytest.mark.parametrize("solver", [FedAvg(**MINI), FedProx(mu=0.5, **MINI)], ids=["fedavg", "fedprox"])
@@ -344,6 +347,7 @@ def test_ditto_tends_to_its_global_model_as_lambda_grows(data: FederatedData, ml
     assert gaps[0] < 0.05 and gaps[1] < 0.015 * gaps[0] and gaps[2] < 0.015 * gaps[1], gaps
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lam", [0.0, 0.3, 3.0])
 @pytest.mark.parametrize("after", [None, 75])
 def test_on_quadratics_ditto_finds_the_solution_of_its_objective(

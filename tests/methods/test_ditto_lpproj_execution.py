@@ -74,6 +74,7 @@ def agree(one: dc.Run, other: dc.Run) -> None:
     assert accounts(one) == accounts(other)
 
 
+@pytest.mark.few(4)
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", "everyone"])
 def test_chunks_and_the_loop_change_nothing(data: dc.FederatedData, method: Method, trainers: str) -> None:
@@ -99,6 +100,7 @@ def interrupt(round: int) -> Callable[[Record], None]:
     return progress
 
 
+@pytest.mark.few(3)
 @EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(

@@ -137,6 +137,7 @@ def test_a_large_t_is_the_worst_client_alone(data: FederatedData, linear: Task, 
     assert apart(tilted, ran(linear, alone, FedAvg(**work), rounds=1)) <= 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("t", "lr"), [(0.5, 0.1), (2.0, 0.05)])
 def test_at_the_end_the_tilted_gradient_vanishes(
     plane: Task, regression: FederatedData, quadratics: Quadratics, t: float, lr: float
@@ -153,6 +154,7 @@ def test_at_the_end_the_tilted_gradient_vanishes(
     assert objective(w) <= minimize(objective, w + 0.1, method="BFGS").fun + 1e-9
 
 
+@pytest.mark.slow
 def test_a_larger_t_serves_the_worst_client_better(plane: Task, regression: FederatedData) -> None:
     tilted = (TERM(lr=0.05, steps=1, batch=None, t=t) for t in (0.0, 0.5, 2.0))
     worst = [losses(regression, weights(ran(plane, regression, term, rounds=80))).max() for term in tilted]
@@ -224,6 +226,7 @@ def test_every_number_beside_the_update_is_on_the_bill(data: FederatedData, line
         assert row["scored"] > 0, "the loss is paid for"
 
 
+@pytest.mark.few(3)
 @FAIR
 @pytest.mark.parametrize(
     "aggregator",

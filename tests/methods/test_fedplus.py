@@ -49,6 +49,7 @@ def same(a: Tensor, b: Tensor, task: Task, within: float = 1e-10) -> None:
     assert float((b - task.start()).abs().max()) > 1e-2, "training went somewhere"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("cohort", "stragglers", "trainers"), [(None, 0.6, "cohort"), (4, 0.0, "cohort"), (4, 0.6, "everyone")]
 )
@@ -62,6 +63,7 @@ def test_with_sigma_0_it_is_local_training(
     same(personal(plus), personal(simulation(mlp, data, Local(**work), **settings)), mlp)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("cohort", "stragglers"), [(None, 0.0), (4, 0.6)])
 @pytest.mark.parametrize("penalty", [Squared(), Indicator(), Zero()], ids=lambda psi: psi.name)
 def test_with_sigma_0_started_at_the_mean_it_is_fedavg(
@@ -73,6 +75,7 @@ def test_with_sigma_0_started_at_the_mean_it_is_fedavg(
     same(shared(simulation(mlp, data, plus, **settings)), shared(simulation(mlp, data, avg, **settings)), mlp)
 
 
+@pytest.mark.few(3)
 @COHORT
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 @pytest.mark.parametrize(
@@ -105,6 +108,7 @@ def test_with_an_indicator_started_at_the_mean_it_is_fedprox_at_the_rate_eta_kap
     same(shared(simulation(mlp, data, plus, **settings)), shared(simulation(mlp, data, prox, **settings)), mlp)
 
 
+@pytest.mark.few(2)
 @COHORT
 @pytest.mark.parametrize(
     ("variant", "penalty"),
@@ -124,6 +128,7 @@ def test_a_variant_is_fed_plus_with_its_penalty(
     assert 0.9 <= 1 / (1 + variant().sigma * variant().lr) <= 0.999, "what the paper recommends for kappa"
 
 
+@pytest.mark.few(6)
 @VARIANTS
 @pytest.mark.parametrize("aggregator", [Mean(), CoordinateMedian(), GeometricMedian()], ids=lambda a: a.name)
 @pytest.mark.parametrize("parties", ["all", "cohort"])
@@ -217,6 +222,7 @@ def test_it_is_the_same_in_every_mode(data: FederatedData, mlp: Task, mode: str,
     same(shared(one), shared(other), mlp)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["memory", "disk"])
 @pytest.mark.parametrize("parties", ["all", "cohort"])
 def test_a_resumed_run_ends_as_the_unbroken_one(

@@ -155,6 +155,7 @@ PARTIES = pytest.mark.parametrize(("cohort", "parties"), [(7, "all"), (3, "all")
 ALL = slice(None)
 
 
+@pytest.mark.few(6)
 @PARTIES
 @pytest.mark.parametrize("lam", [0.0, 0.3])
 @pytest.mark.parametrize("variant", [FedAvgPlus, FedGeoMedPlus, FedCoMedPlus], ids=lambda variant: variant.name)
@@ -167,6 +168,7 @@ def test_the_three_variants(
     check(linear, data, method, cohort, expected)
 
 
+@pytest.mark.few(6)
 @PARTIES
 @pytest.mark.parametrize(
     ("penalty", "delta"),

@@ -144,6 +144,7 @@ def objective(problem: Quadratics, method: FedPlus, W: Array, w: Array) -> float
 ROUGH, EVEN = quadratics(0.5, 2.0), quadratics(0.97, 1.03)
 
 
+@pytest.mark.few(4)
 @VARIANTS
 @COHORT
 @pytest.mark.parametrize(("sigma", "delta", "steps"), [(1.0, 0.5, 1), (10.0, 0.1, 3)])
@@ -194,6 +195,7 @@ def solution(problem: Quadratics, method: FedPlus) -> tuple[Array, Array]:
     return found.x[:-D].reshape(N, D), found.x[-D:]
 
 
+@pytest.mark.few(2)
 @VARIANTS
 @pytest.mark.parametrize(
     ("problem", "rate", "steps", "rounds", "cohort"),
@@ -236,6 +238,7 @@ def test_fedavg_plus_converges_to_the_closed_form() -> None:
 EXACT: dict[str, Any] = {"lr": 1.0, "steps": 8, "batch": None, "tol": 1e-13}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("penalty", [Squared(), L2Norm(), L1Norm(), Zero(), Indicator()], ids=lambda psi: psi.name)
 def test_theorem_2_fixed_points(penalty: Any) -> None:
     sigma, delta = 1.5, 0.4

@@ -83,6 +83,7 @@ def oracle(data: FederatedData, linear: Task, slope: Any) -> Oracle:
     return Oracle(data, linear, slope)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("lam", [0.0, 0.7])
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,6 +130,7 @@ def test_with_an_l2_tie_it_is_dittos_second_solver(
     assert ours.rounds.drop("seconds").equals(dittos.rounds.drop("seconds"))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("after", [None, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_steps_it_is_the_solver(data: FederatedData, mlp: Task, kind: Any, after: int | None) -> None:
@@ -139,6 +141,7 @@ def test_without_steps_it_is_the_solver(data: FederatedData, mlp: Task, kind: An
     assert far(deployed(done), shared(alone).expand(N, -1)) == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shared_model_and_the_bill_are_the_solvers(data: FederatedData, mlp: Task, kind: Any) -> None:
     """What is fine-tuned to be deployed is trained apart: neither state nor accounts know of it."""

@@ -39,6 +39,7 @@ def moved(task: Task, x: Tensor) -> None:
     assert float((x - task.start()).abs().max()) > 1e-2
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("cohort", "stragglers"), [(4, 0.6), (ALL, 0.0)])
 @pytest.mark.parametrize(
     "settings",
@@ -67,6 +68,7 @@ def test_lp_proj_2_by_admm_in_the_whole_space_is_flame(
     moved(at_zero, flame.server.state["w"])
 
 
+@pytest.mark.few(4)
 @STRAGGLERS
 @COHORTS
 @pytest.mark.parametrize(

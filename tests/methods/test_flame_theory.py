@@ -154,6 +154,7 @@ PARTICIPATION = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.few(1)
 @WORK
 @PARTICIPATION
 def test_flame_converges_to_the_solution_of_its_problem(
@@ -189,6 +190,7 @@ def test_flame_finds_the_weighted_mean_of_orthogonal_designs() -> None:
     assert distance(s["w"], lam * w) > 0.1
 
 
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_lp_proj_2_by_admm_converges_to_the_solution_of_its_problem(
     seven: Regression, cohort: int | None, weighted: bool
@@ -202,6 +204,7 @@ def test_lp_proj_2_by_admm_converges_to_the_solution_of_its_problem(
     assert distance(s["theta"], theta) < 1e-7
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("work", [ONE_STEP, SOLVED | {"upsilon": 0.6}], ids=str)
 @PARTICIPATION
 def test_fedadmm_converges_to_the_minimiser_of_the_sum(
@@ -240,6 +243,7 @@ def test_flames_rounds_do_not_tend_to_fedadmms_as_lambda_grows(seven: Regression
     assert moved(FedADMM(rho=0.3, lr=0.3, **solved)) > 100 * steps[1]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("cohort", "weighted"), [(None, False), (3, False), (3, True)])
 @pytest.mark.parametrize("pull", ["local", "global"])
 def test_the_dual_is_what_ties_theta_to_w_i(
@@ -263,6 +267,7 @@ def lemma_1(lam_alpha: float, rho: float, smoothness_alpha: float) -> tuple[bool
     return first < 0 and rho >= lam_alpha and third > 0, min(rho / 2, -first), 1 / third
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [None, 4])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_lyapunov_value_falls_under_the_conditions_of_lemma_1(cohort: int | None, seed: int) -> None:
@@ -281,6 +286,7 @@ def test_the_lyapunov_value_falls_under_the_conditions_of_lemma_1(cohort: int | 
         assert values[t] - values[t + 1] >= D_1 * moved > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smoothness", [0.03, 1.0, 50.0])
 def test_at_the_papers_settings_lemma_1_does_not_apply_and_the_lagrangian_rises(smoothness: float) -> None:
     """m = 10, lambda = 1 and rho = .1 of section VI, with exact local solutions: it rises, and FLAME converges."""

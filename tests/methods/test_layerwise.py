@@ -60,6 +60,7 @@ def loop(
     return models
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize(
@@ -91,6 +92,7 @@ def test_each_is_the_loop_over_clients(
     assert far(expected, theta) > 1e-2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [LGFedAvg, FedPer, FedBN])
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_to_keep_everything_is_local_training(data: FederatedData, mlp: Task, kind: Any, stragglers: float) -> None:
@@ -102,6 +104,7 @@ def test_to_keep_everything_is_local_training(data: FederatedData, mlp: Task, ki
     assert sum(row["bytes_down"] for row in done.history.rounds) == 0
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_to_keep_nothing_is_fedavg(data: FederatedData, mlp: Task, kind: Any, weighted: bool) -> None:
@@ -178,6 +181,7 @@ def several() -> FederatedData:
     return FederatedData.from_arrays([{"train": pair} for pair in zip(rows, labels, strict=True)], classes=3)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mode", ["vmap", "loop"])
 @pytest.mark.parametrize("buffers", ["shared", "local"])
 @pytest.mark.parametrize("cohort", [5, 2])
@@ -213,6 +217,7 @@ def test_fedbn_is_a_plain_torch_loop_with_batchnorm_left_out_of_the_mean(
     assert set(column(done, "bytes_down")) == {cohort * 8 * scalars}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [LGFedAvg, FedPer, FedRep])
 def test_running_statistics_are_kept_by_all_of_them(several: FederatedData, kind: Any) -> None:
     done = run(Task(Normed()), several, kind(**FULL))

@@ -131,6 +131,7 @@ def from_round_3(first: float, then: float) -> tuple[Stages, Callable[[int], flo
     return Stages(values=((1, first), (3, then))), lambda t: first if t < 3 else then
 
 
+@pytest.mark.few(3)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
 def test_eta_may_depend_on_the_round(
@@ -181,6 +182,7 @@ def test_rsa_is_the_loop_over_clients(
     assert far(w, theta) > 1e-2
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
@@ -196,6 +198,7 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("everyone", [False, True])
 @pytest.mark.parametrize(
@@ -227,6 +230,7 @@ def test_without_its_penalty_it_is_local_training(
     assert far(local, mlp.start()[None]) > 1e-2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("inner", [{"steps": 1}, {"nu": 1e-17, "cap": 500}], ids=["one step", "exact"])
 @pytest.mark.parametrize("lam", [0.3, 1.5])
 @pytest.mark.parametrize(
@@ -287,6 +291,7 @@ def test_a_reference_that_has_overflowed_is_a_collapse(
     assert (done.collapse.round, done.collapse.why) == (2, "the server's 'w' is not finite")
 
 
+@pytest.mark.few(2)
 @PARTICIPATION
 @AT_P_1
 def test_as_in_the_authors_code_one_that_is_not_a_number_lets_go(

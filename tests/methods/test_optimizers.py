@@ -69,6 +69,7 @@ def alone(task: dc.Task, data: dc.FederatedData, k: int, name: str, rates: list[
     return model
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "by round"])
@@ -87,6 +88,7 @@ def test_local_training_is_torchs_own(
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["vmap", "loop"])
 def test_clients_that_finish_early_keep_their_own_count_of_steps(
     data: dc.FederatedData, mlp: dc.Task, mode: Any
@@ -101,6 +103,7 @@ def test_clients_that_finish_early_keep_their_own_count_of_steps(
         )
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("optimizer", [Momentum(), Adam()], ids=lambda o: o.name)
 def test_every_method_takes_an_optimizer(
@@ -124,6 +127,7 @@ def test_every_method_takes_an_optimizer(
     assert losses[1] < losses[0] or one_model  # it may be pulled to and fro
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", [kind for kind in METHODS.values() if not issubclass(kind, FedPlus)])
 def test_a_rate_by_round_is_that_rate_in_each_round(
     data: dc.FederatedData, linear: dc.Task, kind: type[Descent]
@@ -201,6 +205,7 @@ def test_momentum_is_short_for_the_optimizer(data: dc.FederatedData, linear: dc.
     assert torch.equal(short.store.leaves["x"], long.store.leaves["x"])
 
 
+@pytest.mark.slow
 def test_rates_that_change_do_not_make_programs(
     data: dc.FederatedData, linear: dc.Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def agree(one: dc.Run, other: dc.Run) -> None:
     assert accounts(one) == accounts(other)
 
 
+@pytest.mark.few(3)
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_chunks_and_the_loop_change_nothing(data: dc.FederatedData, method: Method, trainers: str) -> None:
@@ -128,6 +129,7 @@ def interrupt(round: int) -> Callable[[Record], None]:
     return progress
 
 
+@pytest.mark.few(2)
 @EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
@@ -144,6 +146,7 @@ def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     assert json.dumps(resumed.config) == json.dumps(unbroken.config)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("layers", [(), ("0", "2")], ids=["nothing", "everything"])
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_to_keep_nothing_or_everything_survives_a_disk(
@@ -157,6 +160,7 @@ def test_to_keep_nothing_or_everything_survives_a_disk(
     torch.testing.assert_close(state(resumed), state(run(data, method)), rtol=0, atol=0)
 
 
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize(
     "aggregator",

@@ -39,6 +39,7 @@ def optimum(quadratics: Quadratics) -> Vector:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_it_reaches_the_optimum_where_fedavg_stops_short(
     plane: Task, regression: FederatedData, optimum: Vector, option: Any
@@ -50,6 +51,7 @@ def test_it_reaches_the_optimum_where_fedavg_stops_short(
     assert np.abs(drifts - optimum).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_with_a_few_clients_a_round_it_gets_there_as_well(
     plane: Task, regression: FederatedData, optimum: Vector
 ) -> None:
@@ -59,6 +61,7 @@ def test_with_a_few_clients_a_round_it_gets_there_as_well(
     assert np.abs(drifts - optimum).max() > 1e-2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_at_the_optimum_the_control_variates_are_the_gradients_there(
     plane: Task, regression: FederatedData, quadratics: Quadratics, optimum: Vector, option: Any

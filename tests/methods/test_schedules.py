@@ -108,6 +108,7 @@ def test_a_schedule_out_of_range_is_refused(make: Any, message: str) -> None:
         make()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constant", [lambda v: PowerLaw(scale=v, power=0.0), lambda v: Stages(values=((1, v),))])
 @pytest.mark.parametrize("nu", [None, 1e-2])
 def test_a_schedule_that_does_not_change_is_a_number(

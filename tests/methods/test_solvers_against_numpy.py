@@ -242,6 +242,7 @@ def close(found: Any, expected: Vector) -> None:
     assert np.abs(np.asarray(found) - expected).max() <= TOLERANCE
 
 
+@pytest.mark.few(6)
 @EVERY_CASE
 def test_the_shared_model(data: FederatedData, linear: Task, oracle: Federation, case: str) -> None:
     method, expected = CASES[case]
@@ -250,6 +251,7 @@ def test_the_shared_model(data: FederatedData, linear: Task, oracle: Federation,
     assert np.abs(w[-1] - w[0]).max() > 1e-2, "it went somewhere"
 
 
+@pytest.mark.few(4)
 @EVERY_CASE
 def test_ditto_over_it(data: FederatedData, linear: Task, oracle: Federation, case: str) -> None:
     solver, expected = CASES[case]

@@ -91,6 +91,7 @@ def agree(one: dc.Run, other: dc.Run) -> None:
     assert accounts(one) == accounts(other)
 
 
+@pytest.mark.few(4)
 @EVERY_METHOD
 def test_chunks_and_the_loop_change_nothing(data: dc.FederatedData, method: Method) -> None:
     whole = run(data, method)
@@ -108,6 +109,7 @@ def test_compiled_steps_give_what_vmap_gives(data: dc.FederatedData, name: str) 
     agree(compiled, run(data, METHODS[name]))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("ditto")])
 def test_the_shared_model_of_ditto_is_its_solvers(data: dc.FederatedData, name: str) -> None:
     over, alone = run(data, METHODS[name]), run(data, METHODS[name.removeprefix("ditto over ")])
@@ -129,6 +131,7 @@ def interrupt(round: int) -> Callable[[Record], None]:
 HARSH: dict[str, Any] = {"codec": TopK(share=0.3), "attacks": [SignFlip(tau=1.0)], "malicious": 2, "lost": 0.2}
 
 
+@pytest.mark.few(2)
 @EVERY_METHOD
 @pytest.mark.parametrize("how", [{"store": "memory", "commit": 1}, {"store": "disk"} | HARSH], ids=["", "harsh"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
@@ -144,6 +147,7 @@ def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(
     assert json.dumps(resumed.config) == json.dumps(unbroken.config)
 
 
+@pytest.mark.few(1)
 @EVERY_METHOD
 def test_it_learns_with_half_precision_and_under_poisoned_labels(data: dc.FederatedData, method: Method) -> None:
     how: dict[str, Any] = {"codec": Float16(), "downlink": Float16(), "attacks": [RandomLabels()], "malicious": [3]}

@@ -47,6 +47,7 @@ def test_latex_escapes_what_latex_would_read(report: Report, tmp_path: Path) -> 
     assert len({line.replace("\\&", "").count("&") for line in rows}) == 1
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_as_a_picture(report: Report, tmp_path: Path) -> None:
     figures = next(iter(report.figures.values()))
     written = report.save(tmp_path, "svg")
@@ -68,6 +69,7 @@ def test_a_chart_can_be_had_by_name_and_as_png(report: Report, tmp_path: Path) -
         report.save(tmp_path, "pdf")
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_page(report: Report, tmp_path: Path) -> None:
     run = report.experiments[0].entries[0].runs[0]
     shown = run.report(tmp_path / "page.html")._repr_html_()

@@ -39,6 +39,7 @@ def panels(dom: str) -> list[str]:
     return re.findall(r'<div class="panel[ "].*?(?=<div class="panel[ "]|<figcaption)', dom, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 @in_browser
 @pytest.mark.parametrize("which", ["folder", "collapsed", "regression"])
 def test_every_chart_is_drawn_and_nothing_is_complained_about(
@@ -95,6 +96,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 @in_browser
 def test_methods_can_be_hidden_tables_sorted_and_rounds_chosen(folder: Path, tmp_path: Path) -> None:
     [page] = Report.of(folder).save(tmp_path / "report.html")
@@ -109,6 +111,7 @@ def test_methods_can_be_hidden_tables_sorted_and_rounds_chosen(folder: Path, tmp
     assert seen["tab"] == ["best_on_test"]
 
 
+@pytest.mark.few(1)
 def test_the_page_asks_for_nothing_outside_itself(folder: Path) -> None:
     page = Report.of(folder).html()
     head = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)  # code that draws, and asks for nothing
@@ -116,6 +119,7 @@ def test_the_page_asks_for_nothing_outside_itself(folder: Path) -> None:
     assert "@import" not in page and "url(" not in head
 
 
+@pytest.mark.slow
 def test_names_are_shown_and_never_obeyed(folder: Path, labels: list[str]) -> None:
     page = Report.of(folder).html()
     assert "</script><b>" not in page

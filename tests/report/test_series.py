@@ -128,6 +128,7 @@ def test_thinning_keeps_both_ends_and_no_more_than_asked(count: int, most: int) 
         assert kept == list(range(count))
 
 
+@pytest.mark.slow
 def test_clients_that_attack_are_not_among_the_served(tmp_path: Path) -> None:
     data = dc.data.synthetic(clients=6, samples=30)
     for name in ("fedavg", "local"):

@@ -61,6 +61,7 @@ class FineTuned(FedAvg):
         return local.run(self.step, down["w"], down["w"], work=WORK, role="personal")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["vmap", "loop"])
 @pytest.mark.parametrize("cohort", [3, 1])
 def test_fine_tuning_begins_with_the_statistics_of_the_shared_model(mode: Any, cohort: int) -> None:

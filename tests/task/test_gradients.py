@@ -91,6 +91,7 @@ def test_predictions_are_those_of_the_deployed_module(
             torch.testing.assert_close(outputs[k], task.module(x[k])(inputs[k]), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn"])
 @given(pad=st.floats(-(2.0**99), 2.0**99, width=32))
 def test_whatever_stands_in_a_padded_row_changes_not_a_bit(

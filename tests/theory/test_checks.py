@@ -21,6 +21,7 @@ def verdict(findings: list[Finding], where: str, end: str) -> bool:
     return found.holds
 
 
+@pytest.mark.slow
 def test_every_closed_form_agrees_with_its_simulation(findings: list[Finding]) -> None:
     rows = [finding for finding in findings if isinstance(finding, Row)]
     assert len(rows) > 80 and all(row.agrees for row in rows)

@@ -51,6 +51,7 @@ def first_round(p: OneRound, attack: Attack, trials: int) -> tuple[float, dict[s
     return flame.gain(p.lam, ALPHA, RHO, p.b), found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_losses_are_those_of_the_first_round_of_algorithm_1(attack: Attack) -> None:
     q, found = first_round(PROBLEM, attack, 1500)

@@ -61,6 +61,7 @@ def centres(K: int, d: int) -> Tensor:
     return torch.randn(K, d, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("beta", "R"), [(1.0, 1), (7.0, 3)])
 def test_the_simulators_reference_moves_as_the_exact_error_assumes(beta: float, R: int) -> None:
     """With one curvature b and exact lower levels: w <- w - g_t (w - mean of the cohort's centres)."""

@@ -164,7 +164,12 @@ class Run:
         """
         from descant.experiment.confusion import confusion
 
-        return confusion(self._live(), client, model, part)
+        if self._simulation is None:
+            raise LookupError(
+                "a run that was read from a folder has no live models and no data: "
+                "predict with the modules of run.personal(client, round='last') on data of yours"
+            )
+        return confusion(self._simulation, client, model, part)
 
     def save(self, folder: Path) -> None:
         """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""

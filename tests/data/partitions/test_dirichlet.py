@@ -27,6 +27,7 @@ def size_shares(alpha: float, seeds: int, overlap: bool = False) -> np.ndarray:
     )
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 5.0])
 @pytest.mark.parametrize(("shares_of", "seeds"), [(label_shares, 40), (size_shares, 400)], ids=["labels", "sizes"])
