@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from descant.theory.checks import CHECKS, Claim, Row
+from descant.theory.checks import CHECKS, Agreement, Claim
 
 PAGE = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()
 THEORY = PAGE.partition("## What the papers' theory says")[2]
@@ -77,12 +77,12 @@ def test_the_figures_of_flames_table_3() -> None:
 
 
 @pytest.fixture(scope="module")
-def printed() -> list[Row | Claim]:
+def printed() -> list[Agreement | Claim]:
     return [finding for check in CHECKS.values() for finding in check(2000, 0)]  # the defaults of `descant theory`
 
 
 @pytest.mark.slow
-def test_descant_theory_prints_every_figure_that_the_page_has_from_it(printed: list[Row | Claim]) -> None:
+def test_descant_theory_prints_every_figure_that_the_page_has_from_it(printed: list[Agreement | Claim]) -> None:
     claims = [finding for finding in printed if isinstance(finding, Claim)]
     known = set(re.findall(r"\d[\d.,]*\d|\d", " ".join(f"{c.statement} {c.where} {c.numbers}" for c in claims)))
     known |= {str(len(claims)), str(len(printed) - len(claims))}
@@ -93,7 +93,7 @@ def test_descant_theory_prints_every_figure_that_the_page_has_from_it(printed: l
 
 
 @pytest.mark.slow
-def test_the_page_counts_and_names_what_does_not_hold(printed: list[Row | Claim]) -> None:
+def test_the_page_counts_and_names_what_does_not_hold(printed: list[Agreement | Claim]) -> None:
     fail = [c for c in printed if isinstance(c, Claim) and not c.holds and c.repeats is None]
     results = {(c.paper, c.where) for c in fail if c.kind == "result"}
     assert results == {

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from descant import FederatedData, Run, Task, simulate
 from descant.context import Context
-from descant.engine.view import Setting, View
+from descant.engine.view import Surroundings, View
 from descant.execution import Vmap
 from descant.methods import Method
 
@@ -99,6 +99,6 @@ def view(task: Task) -> Open:
         who = torch.arange(len(data)) if clients is None else torch.tensor(clients)
         nothing = {"personal": torch.zeros(len(who), 0)}
         ctx = Context(1, 5, len(data), task.layout, task.start(), party=who)
-        return View(Setting(Vmap(task), data, **settings), ctx, who, nothing)
+        return View(Surroundings(Vmap(task), data, **settings), ctx, who, nothing)
 
     return of

@@ -14,7 +14,7 @@ from descant.context import Context
 from descant.coupling import Identity
 from descant.engine.cohort import sample
 from descant.engine.links import seen_by
-from descant.engine.view import Setting, View
+from descant.engine.view import Surroundings, View
 from descant.execution import Vmap
 from descant.mail import Mail
 from descant.methods import (
@@ -117,7 +117,7 @@ def test_the_recorded_bytes_are_the_length_of_the_encoded_message(
     ctx = Context(1, 5, N, linear.layout, linear.start())
     broadcast = seen_by(who, method.broadcast(ServerView(method.server_start(ctx), ctx)))
     nothing = {model: torch.zeros(1, 0) for model in method.trains}
-    local = View(Setting(Vmap(linear), data), ctx.of_parties(who), who, nothing)
+    local = View(Surroundings(Vmap(linear), data), ctx.of_parties(who), who, nothing)
     message, _ = method.client(broadcast, method.client_start(local), local)
     for leaves, expected in ((message, up), (broadcast, down)):
         mail = Mail.of(leaves, who, ctx)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from descant import FederatedData, Run, Task, simulate
 from descant.aggregators import Aggregator, unheard
-from descant.aggregators import Record as Reports
+from descant.aggregators import RecordFigure as Reports
 from descant.catalog import build, describe
 from descant.engine import Simulation
 from descant.engine.cohort import finished_share, sample

@@ -12,7 +12,7 @@ from torch import nn
 from descant import FederatedData, Task
 from descant.context import Context
 from descant.engine import Evaluation
-from descant.engine.view import Setting, View
+from descant.engine.view import Surroundings, View
 from descant.errors import SettingError, TaskError
 from descant.execution import Loop, Vmap
 from descant.methods import EWC, SKL, Ditto, FedAvg, FedProx, FineTune, PerFedAvg
@@ -168,7 +168,7 @@ def view(task: Task, data: FederatedData, execution: Any = Vmap, **settings: Any
     who = torch.arange(len(data))
     ctx = Context(1, SEED, len(data), task.layout, task.start(), party=who)
     buffers = {model: torch.zeros(len(who), 0) for model in ("shared", "personal")}
-    return View(Setting(execution(task), data, **settings), ctx, who, buffers)
+    return View(Surroundings(execution(task), data, **settings), ctx, who, buffers)
 
 
 @pytest.mark.parametrize("execution", [Vmap, Loop])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant.aggregators import Aggregator, unheard
-from descant.aggregators import Record as Reports
+from descant.aggregators import RecordFigure as Reports
 from descant.engine import Record, RoundRecord
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from descant import FederatedData, Run, Task, resume, simulate
 from descant.aggregators import AGGREGATORS, Aggregator, unheard
-from descant.aggregators import Record as Reports
+from descant.aggregators import RecordFigure as Reports
 from descant.coupling import Dense, Identity, Orthogonal, Projection
 from descant.engine import RoundRecord, Simulation
 from descant.engine.cohort import sample

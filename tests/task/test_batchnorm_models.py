@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import descant as dc
 from descant.context import Context
-from descant.engine.view import Setting, View
+from descant.engine.view import Surroundings, View
 from descant.execution import Vmap
 from descant.methods import FedAvg, Gradient, Local, LocalView, Tree, Work
 
@@ -144,7 +144,7 @@ def test_a_loss_is_measured_with_the_statistics_of_the_model_that_is_named() -> 
     ones = torch.ones(3, 12, dtype=torch.float64)
     ctx = Context(1, 5, len(federation), t.layout, t.start(), party=who)
     models = {"shared": ones, "personal": 2 * ones}
-    local = View(Setting(Vmap(t, mixes=True), federation), ctx, who, models)
+    local = View(Surroundings(Vmap(t, mixes=True), federation), ctx, who, models)
     x = t.start().repeat(3, 1)
 
     def losses(statistics: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from descant.theory import DittoProblem, FederatedRegression, flame, printed
-from descant.theory.checks import CHECKS, Claim, Finding, Row, ditto, fairness, lpproj
+from descant.theory.checks import CHECKS, Agreement, Claim, Finding, ditto, fairness, lpproj
 from descant.theory.checks import flame as flame_checks
 from descant.theory.checks.findings import against, simulated
 
@@ -23,7 +23,7 @@ def verdict(findings: list[Finding], where: str, end: str) -> bool:
 
 @pytest.mark.slow
 def test_every_closed_form_agrees_with_its_simulation(findings: list[Finding]) -> None:
-    rows = [finding for finding in findings if isinstance(finding, Row)]
+    rows = [finding for finding in findings if isinstance(finding, Agreement)]
     assert len(rows) > 80 and all(row.agrees for row in rows)
     off = np.array([row.off for row in rows if row.off is not None])
     assert 0.7 < off.std() < 1.4  # standard errors are neither too large nor too small
@@ -64,7 +64,7 @@ def test_a_wrong_closed_form_is_found_out(monkeypatch: pytest.MonkeyPatch, facto
     monkeypatch.setattr(FederatedRegression, "squared_error", lambda self, lam: factor * loss(self, lam))
     monkeypatch.setattr(fairness, "expected_loss_variance", lambda *arguments: factor**4 * spread(*arguments))
     found = [*ditto.losses(3000, 0), *lpproj.losses(200, 0), *fairness.variances(3000, 0)]
-    wrong = [row for row in found if isinstance(row, Row) and not row.agrees]
+    wrong = [row for row in found if isinstance(row, Agreement) and not row.agrees]
     for text in ("test error", "loss of pfedme at 0.01", "variance, expected losses"):
         assert any(text in row.what for row in wrong), text
 
@@ -88,7 +88,10 @@ def test_a_row_says_by_how_many_standard_errors_it_is_off() -> None:
     row = simulated("paper", "where", "what", 1.0, np.array([1.0, 3.0] * 50))
     assert row.off == pytest.approx(1.0 / (np.std([1.0, 3.0] * 50, ddof=1) / 10))
     assert not row.agrees
-    assert Row("", "", "", 2.0, 2.0 + 1e-12).agrees and not Row("", "", "", 2.0, 2.0 + 1e-6).agrees
-    assert not Row("", "", "", float("nan"), 1.0, 0.1).agrees and not Row("", "", "", 0.0, float("inf")).agrees
+    assert Agreement("", "", "", 2.0, 2.0 + 1e-12).agrees and not Agreement("", "", "", 2.0, 2.0 + 1e-6).agrees
+    assert (
+        not Agreement("", "", "", float("nan"), 1.0, 0.1).agrees
+        and not Agreement("", "", "", 0.0, float("inf")).agrees
+    )
     holds, numbers = against("", 5.0, np.array([1.0, 3.0] * 50), 2.0)
     assert not holds and "printed 5" in numbers and "closed form 2" in numbers

@@ -13,7 +13,7 @@ from scipy.optimize import brentq, minimize_scalar
 from descant.errors import SettingError
 from descant.theory import Estimate, FederatedRegression, printed
 from descant.theory.checks import lpproj
-from descant.theory.checks.findings import Row
+from descant.theory.checks.findings import Agreement
 from descant.theory.regression import Attack, heterogeneity
 
 FIGURE_1 = FederatedRegression()
@@ -104,7 +104,7 @@ def test_losses_are_those_of_a_round_on_data_with_any_orthonormal_projection(att
 
 
 def test_losses_agree_in_the_setting_of_figure_1() -> None:
-    rows = [row for row in lpproj.losses(400, 3) if isinstance(row, Row)]
+    rows = [row for row in lpproj.losses(400, 3) if isinstance(row, Agreement)]
     assert len(rows) == 24 and all(row.agrees for row in rows)
 
 

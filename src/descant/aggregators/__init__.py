@@ -1,6 +1,6 @@
 """How the server combines the messages of a round."""
 
-from descant.aggregators.base import Aggregator, Record, unheard
+from descant.aggregators.base import Aggregator, RecordFigure, unheard
 from descant.aggregators.before import Before, Chain
 from descant.aggregators.clipping import CenteredClipping
 from descant.aggregators.kloss import KLoss
@@ -49,7 +49,7 @@ __all__ = [
     "MultiKrum",
     "NearestNeighborMixing",
     "NormClipping",
-    "Record",
+    "RecordFigure",
     "TrimmedMean",
     "unheard",
 ]

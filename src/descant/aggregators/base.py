@@ -14,7 +14,7 @@ from descant.fields import Checked
 from descant.mail import Mail
 from descant.trees import Tree
 
-Record = Callable[[str, float], None]  # report a figure of the round; figures of one name add up
+RecordFigure = Callable[[str, float], None]  # report a figure of the round; figures of one name add up
 
 
 def unheard(name: str, value: float) -> None:
@@ -36,7 +36,7 @@ class Aggregator(Checked, ABC):
 
     @abstractmethod
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> Tree:
         """Combine leaves [S, ...]; `weights` [S] are the senders' own claims (numbers of examples)."""
 

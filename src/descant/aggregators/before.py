@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from descant.aggregators.base import Aggregator, Record, unheard
+from descant.aggregators.base import Aggregator, RecordFigure, unheard
 from descant.aggregators.mean import Mean
 from descant.context import Context
 from descant.errors import SettingError, require
@@ -31,7 +31,7 @@ class Before(Aggregator):
         return state, Mean()(prepared.leaves, prepared.weights)
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> Tree:
         raise SettingError(f"the aggregator '{self.name}' prepares mail: call its `combine` or `prepare`")
 
@@ -68,7 +68,7 @@ class Chain(Aggregator):
         return under("last", memory), combined
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> Tree:
         raise SettingError("aggregators in a row combine mail: call `combine`")
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from descant.aggregators.base import Aggregator, Record, unheard
+from descant.aggregators.base import Aggregator, RecordFigure, unheard
 from descant.context import Context
 from descant.errors import require
 from descant.mail import Mail
@@ -37,7 +37,7 @@ class CenteredClipping(Aggregator):
         require(self, "iterations", self.iterations >= 1, "a positive number")
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> Tree:
         return {name: self.clip(leaf, torch.zeros_like(leaf[0]), weights) for name, leaf in leaves.items()}
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from descant.aggregators.base import Aggregator, Record, unheard
+from descant.aggregators.base import Aggregator, RecordFigure, unheard
 from descant.context import Context
 from descant.errors import SettingError, require
 from descant.mail import Mail
@@ -33,7 +33,7 @@ class KLoss(Aggregator):
         require(self, "k", self.k >= 0, "zero or more")
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> Tree:
         raise SettingError("the aggregator 'k-loss' needs the clients' losses: it combines mail, not leaves alone")
 

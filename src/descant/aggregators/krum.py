@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
-from descant.aggregators.base import Record, unheard
+from descant.aggregators.base import RecordFigure, unheard
 from descant.aggregators.selecting import mean_of, primary
 from descant.coupling.distances import squared_distances
 
@@ -43,7 +43,7 @@ class Krum(Assuming):
     convention: Convention = "paper"
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> dict[str, Tensor]:
         return mean_of(leaves, self.choose(primary(leaves)))
 
@@ -82,7 +82,7 @@ class Bulyan(Krum):
     per_attacker: ClassVar[int] = 4
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> dict[str, Tensor]:
         chosen = self.choose(primary(leaves))
         f = self.attackers(len(next(iter(leaves.values()))))

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from descant.aggregators.base import Aggregator, Record, unheard
+from descant.aggregators.base import Aggregator, RecordFigure, unheard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Mean(Aggregator):
     needs: ClassVar[Literal["sums", "rows"]] = "sums"
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> dict[str, Tensor]:
         return {name: self._mean(leaf, weights) for name, leaf in leaves.items()}
 

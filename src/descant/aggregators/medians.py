@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from descant.aggregators.base import Aggregator, Record, unheard
+from descant.aggregators.base import Aggregator, RecordFigure, unheard
 from descant.coupling import L1Norm, L2Norm, Penalty, Stop
 from descant.errors import require
 
@@ -36,7 +36,7 @@ class _Median(Aggregator):
         require(self, "cap", self.cap >= 1, "a positive number")
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> dict[str, Tensor]:
         combined = {}
         for name, leaf in leaves.items():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
-from descant.aggregators.base import Record, unheard
+from descant.aggregators.base import RecordFigure, unheard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class TrimmedMean(Assuming):
     name: ClassVar[str] = "trimmed-mean"
 
     def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Record = unheard
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> dict[str, Tensor]:
         return {name: self.trim(leaf) for name, leaf in leaves.items()}
 

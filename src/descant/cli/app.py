@@ -50,7 +50,7 @@ class Kind(StrEnum):
     METRICS = "metrics"
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     """What a report can be written as."""
 
     HTML = "html"
@@ -207,14 +207,16 @@ def report(
     where: Annotated[
         Path | None, typer.Option("--out", "-o", help="the page, or the folder of an export; default: report.html")
     ] = None,
-    format: Annotated[Format, typer.Option(help="page, figures (png, svg), tables (csv, md, latex)")] = Format.HTML,
+    format: Annotated[
+        ReportFormat, typer.Option(help="page, figures (png, svg), tables (csv, md, latex)")
+    ] = ReportFormat.HTML,
     title: Annotated[str | None, typer.Option(help="the title of the page")] = None,
     first: First = 0,
 ) -> None:
     """Charts and tables of one run or many, as one page that opens without a network, or as files."""
     from descant.report import Report
 
-    where = where or Path("report.html" if format is Format.HTML else f"report-{format.value}")
+    where = where or Path("report.html" if format is ReportFormat.HTML else f"report-{format.value}")
     with err.status(f"Reading {', '.join(map(str, folders))}"):
         page = Report.of(*folders, title=title, first=first)
         written = page.save(where, format.value)

@@ -15,7 +15,7 @@ from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.harm import worse_than_alone
 from descant.experiment.table import (
-    Row,
+    LabelRow,
     beside,
     human_bytes,
     rows,
@@ -109,7 +109,7 @@ def comparison_table(
         console.print(f"Not at equal compute: example gradients a client are {spent}.", markup=False)
 
 
-def _harmed(runs: dict[str, list[Run]], found: Sequence[Row], rule: str, first: int) -> list[Column]:
+def _harmed(runs: dict[str, list[Run]], found: Sequence[LabelRow], rule: str, first: int) -> list[Column]:
     """The share of clients that are better off alone, where local training is among the runs."""
     shares = worse_than_alone(runs, rule, first)
     cells = [share_text(shares[row.label]) if row.label in shares else "–" for row in found]
@@ -142,7 +142,7 @@ def _number(value: Any) -> str:
     return short(value, 4) if isinstance(value, int | float) else "–" if value is None else str(value)
 
 
-def _figure(row: Row, name: str) -> str:
+def _figure(row: LabelRow, name: str) -> str:
     if name not in row.mean or not isfinite(row.mean[name]):
         return "–"
     return with_spread(row.mean[name], row.spread[name] if row.seeds > 1 else None)

@@ -18,7 +18,7 @@ from rich.table import Table
 from descant.cli.console import err, out
 
 if TYPE_CHECKING:
-    from descant.theory.checks import Claim, Row
+    from descant.theory.checks import Agreement, Claim
     from descant.theory.figures import Chart
 
 _KINDS = {
@@ -28,7 +28,7 @@ _KINDS = {
 }
 
 
-class Format(StrEnum):
+class FigureFormat(StrEnum):
     """How figures are written: all in one page, or each as a picture."""
 
     HTML = "html"
@@ -41,7 +41,7 @@ def theory(
     seed: Annotated[int, typer.Option(help="all draws follow from it")] = 0,
     folder: Annotated[Path, typer.Option("--out", "-o", help="where the figures are left")] = Path("runs/theory"),
     formats: Annotated[
-        list[Format] | None, typer.Option("--format", help="of the figures; may be repeated; default: html")
+        list[FigureFormat] | None, typer.Option("--format", help="of the figures; may be repeated; default: html")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
@@ -50,17 +50,17 @@ def theory(
 
     Ends with status 1 where a closed form and its simulation disagree.
     """
-    from descant.theory.checks import CHECKS, Row
+    from descant.theory.checks import CHECKS, Agreement
     from descant.theory.figures import FIGURES
 
-    rows: list[Row] = []
+    rows: list[Agreement] = []
     claims: list[Claim] = []
     charts: dict[str, Chart] = {}
     with _steps(len(CHECKS) + len(FIGURES), quiet) as step:
         for name, check in CHECKS.items():
             step(name)
             for finding in check(trials, seed):
-                if isinstance(finding, Row):
+                if isinstance(finding, Agreement):
                     rows.append(finding)
                 else:
                     claims.append(finding)
@@ -68,7 +68,7 @@ def theory(
             step(name)
             charts[name] = figure(trials, seed)
         step("writing")
-        written = _write(charts, folder, formats or [Format.HTML])
+        written = _write(charts, folder, formats or [FigureFormat.HTML])
     if as_json:
         print(json.dumps(_plain(rows, claims, written, trials, seed), indent=2, allow_nan=False))
     else:
@@ -100,13 +100,13 @@ def _steps(total: int, quiet: bool) -> Iterator[Any]:
         yield step
 
 
-def _write(charts: dict[str, Chart], folder: Path, formats: Sequence[Format]) -> list[Path]:
+def _write(charts: dict[str, Chart], folder: Path, formats: Sequence[FigureFormat]) -> list[Path]:
     from descant.theory.figures import page
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in dict.fromkeys(formats):
-        if kind is Format.HTML:
+        if kind is FigureFormat.HTML:
             written.append(folder / "theory.html")
             written[-1].write_text(page(charts.values()), encoding="utf-8")
             continue
@@ -117,7 +117,7 @@ def _write(charts: dict[str, Chart], folder: Path, formats: Sequence[Format]) ->
 
 
 def _plain(
-    rows: Sequence[Row], claims: Sequence[Claim], written: Sequence[Path], trials: int, seed: int
+    rows: Sequence[Agreement], claims: Sequence[Claim], written: Sequence[Path], trials: int, seed: int
 ) -> dict[str, Any]:
     return {
         "trials": trials,
@@ -128,7 +128,7 @@ def _plain(
     }
 
 
-def _rows_table(rows: Sequence[Row], trials: int) -> Table:
+def _rows_table(rows: Sequence[Agreement], trials: int) -> Table:
     table = Table(
         title=f"Closed forms and simulations ({trials:,} trials)",
         title_justify="left",
@@ -160,7 +160,7 @@ def _claims_table(claims: Sequence[Claim]) -> Table:
     return table
 
 
-def _summary(rows: Sequence[Row], claims: Sequence[Claim]) -> str:
+def _summary(rows: Sequence[Agreement], claims: Sequence[Claim]) -> str:
     agree = sum(row.agrees for row in rows)
     said = [f"{agree} of {len(rows)} closed forms agree with what was simulated or computed otherwise."]
     for kind, name in _KINDS.items():

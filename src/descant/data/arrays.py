@@ -25,7 +25,7 @@ Client = Pair | Mapping[str, Pair]  # all examples of a client, or those of its 
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 
-class Rows(NamedTuple):
+class Pairs(NamedTuple):
     """Examples of one client."""
 
     inputs: npt.NDArray[Any]
@@ -53,12 +53,12 @@ def parts_of(clients: Mapping[str, Client], *, test: float, valid: float, seed: 
     return train, valid_part, test_part
 
 
-def pack(rows: Sequence[Rows], names: Sequence[str], like: Rows, of: str = "") -> Part:
+def pack(rows: Sequence[Pairs], names: Sequence[str], like: Pairs, of: str = "") -> Part:
     """Concatenate the rows of all clients, each of which must hold examples like those of `like`."""
     for name, client in zip(names, rows, strict=True):
         if not len(client.targets):
             continue  # no examples have no shape to disagree with, as in ([], [])
-        for field, values, expected in zip(Rows._fields, client, like, strict=True):
+        for field, values, expected in zip(Pairs._fields, client, like, strict=True):
             if values.shape[1:] != expected.shape[1:] or values.dtype != expected.dtype:
                 raise DataError(
                     f"{of}{field} are {values.dtype} of shape {values.shape[1:]} an example, and those of "
@@ -73,7 +73,7 @@ def pack(rows: Sequence[Rows], names: Sequence[str], like: Rows, of: str = "") -
     return Part(inputs, targets, offsets_of(sizes))
 
 
-def _rows_by_part(client: Any, name: str) -> dict[str, Rows]:
+def _rows_by_part(client: Any, name: str) -> dict[str, Pairs]:
     if unknown := set(client) - set(PARTS):
         raise DataError(f"no part is called {min(map(str, unknown))!r}: use train, valid, test", client=name)
     if "train" not in client:
@@ -85,7 +85,7 @@ def _rows_by_part(client: Any, name: str) -> dict[str, Rows]:
     }
 
 
-def _rows_of(pair: Any, name: str, of: str = "", *, may_be_empty: bool = False) -> Rows:
+def _rows_of(pair: Any, name: str, of: str = "", *, may_be_empty: bool = False) -> Pairs:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"{of}examples must be a pair (inputs, targets)", client=name)
     inputs = as_array(pair[0], f"{of}inputs", name)
@@ -100,7 +100,7 @@ def _rows_of(pair: Any, name: str, of: str = "", *, may_be_empty: bool = False) 
         raise DataError(f"no {of}examples: give it at least one, or leave it out", client=name)
     targets = labels(targets)
     column = targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind == "i"
-    return Rows(inputs, targets[:, 0] if column else targets)
+    return Pairs(inputs, targets[:, 0] if column else targets)
 
 
 def as_array(values: Any, field: str, name: str | None = None) -> npt.NDArray[Any]:
@@ -119,5 +119,5 @@ def labels(targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return targets if targets.dtype.kind == "f" else targets.astype(np.int64, copy=False)
 
 
-def _none_like(rows: Rows) -> Rows:
-    return Rows(rows.inputs[:0], rows.targets[:0])
+def _none_like(rows: Pairs) -> Pairs:
+    return Pairs(rows.inputs[:0], rows.targets[:0])

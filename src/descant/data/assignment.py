@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from descant.data.arrays import Rows, as_array, labels, pack
+from descant.data.arrays import Pairs, as_array, labels, pack
 from descant.data.errors import DataError
 from descant.data.part import Part
 from descant.data.splits import IntArray, offsets_of
@@ -130,7 +130,7 @@ def _read(
     # indexed at once; a subclass may change its examples on the way, and is read one by one
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
         inputs, targets = (values[torch.from_numpy(order)] for values in dataset.tensors)
-        rows = Rows(as_array(inputs, "inputs"), labels(as_array(targets, "targets")))
+        rows = Pairs(as_array(inputs, "inputs"), labels(as_array(targets, "targets")))
         return torch.from_numpy(rows.inputs), torch.from_numpy(rows.targets), ()
     names = names or [str(k) for k in range(len(sizes))]
     owners = [names[k] for k in np.repeat(np.arange(len(sizes)), sizes).tolist()]
@@ -155,7 +155,7 @@ def _pair(dataset: Dataset[Any], index: int, owner: str) -> tuple[Any, Any]:
     return example[0], example[1]
 
 
-def _rows(x: Any, y: Any, index: int, owner: str) -> Rows:
+def _rows(x: Any, y: Any, index: int, owner: str) -> Pairs:
     inputs = as_array(x, f"inputs of example {index}", owner)
     targets = as_array(y, f"targets of example {index}", owner)
-    return Rows(inputs[None], labels(targets)[None])
+    return Pairs(inputs[None], labels(targets)[None])

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 import numpy as np
 from torch import Tensor
 
-from descant.data.arrays import PARTS, Client, Rows, as_array, labels, pack
+from descant.data.arrays import PARTS, Client, Pairs, as_array, labels, pack
 from descant.data.errors import DataError
 from descant.errors import SettingError
 
@@ -106,7 +106,7 @@ def _pooled(clients: Mapping[str, Any]) -> Client:
 def _joined(pairs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     held = {name: pair for name, pair in pairs.items() if len(pair[1])} or pairs
     rows = [
-        Rows(as_array(x, "inputs", name), labels(as_array(y, "targets", name))) for name, (x, y) in held.items()
+        Pairs(as_array(x, "inputs", name), labels(as_array(y, "targets", name))) for name, (x, y) in held.items()
     ]
     part = pack(rows, list(held), rows[0])
     return part.inputs, part.targets

@@ -15,7 +15,7 @@ from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.links import Broadcast, Parcels, decode, encode, references, seen_by, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
-from descant.engine.view import Setting, View
+from descant.engine.view import Surroundings, View
 from descant.execution import Execution
 from descant.mail import LAST, Form, Mail, rows_finite
 from descant.methods import Method
@@ -49,8 +49,8 @@ class Clients:
         self.here = data.numbers if data.numbers is not None else torch.arange(len(data), device=ctx.x0.device)
         self._start = ctx.at(0)
         self._statistics = self.task.buffer_start().to(ctx.x0.device)  # that clients start with
-        self._training = Setting(execution, data, plan.stragglers, plan.drop_last, plan.own_start)
-        self._deployed = Setting(execution, data, drop_last=plan.drop_last, own_start=plan.own_start)
+        self._training = Surroundings(execution, data, plan.stragglers, plan.drop_last, plan.own_start)
+        self._deployed = Surroundings(execution, data, drop_last=plan.drop_last, own_start=plan.own_start)
         self.keeps_sent = keeps_sent(method, plan)
         self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
         self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
@@ -149,7 +149,7 @@ class Clients:
             total = total + (size if name not in fetched else size * fetched[name] // max(1, whole(leaf)))
         self.ledger.add("bytes_down", self.data.places(who), total)
 
-    def _open(self, ctx: Context, who: Tensor, down: Broadcast, setting: Setting) -> tuple[Tree, Tree, View]:
+    def _open(self, ctx: Context, who: Tensor, down: Broadcast, setting: Surroundings) -> tuple[Tree, Tree, View]:
         """What the clients `who` hear, what they hold, and the view a method gets of them."""
         seen = seen_by(who, down)
         state = self.store.gather(self.data.places(who))

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from descant.engine.records import TAKEN, Account, RoundRecord
-from descant.state.leaves import Leaves, Spec
+from descant.state.leaves import Leaves, Shapes
 
 KINDS = ("bytes_up", "bytes_down", "gradients", "examples", "scored")
-ACCOUNTS: Spec = {"spent": ((len(KINDS),), torch.int64)}  # what a store on disk keeps for the ledger
+ACCOUNTS: Shapes = {"spent": ((len(KINDS),), torch.int64)}  # what a store on disk keeps for the ledger
 
 
 class Ledger:

@@ -27,7 +27,7 @@ from descant.task import Batch, Layout
 
 
 @dataclass(frozen=True)
-class Setting:
+class Surroundings:
     """What every view of a run shares."""
 
     execution: Execution
@@ -62,7 +62,7 @@ class View:
     the count of gradients.
     """
 
-    def __init__(self, setting: Setting, ctx: Context, clients: Tensor, buffers: dict[str, Tensor]) -> None:
+    def __init__(self, setting: Surroundings, ctx: Context, clients: Tensor, buffers: dict[str, Tensor]) -> None:
         self.setting, self.ctx, self.clients = setting, ctx, clients
         self.round, self.seed = ctx.round, ctx.seed
         self.layout: Layout = ctx.layout

@@ -18,7 +18,7 @@ from descant.task.predict import Predict
 from descant.task.task import Task
 from descant.task.types import Objective
 
-Rows = tuple[Tensor, ...]  # what a method hands to its own objective, each [K, ...]
+ObjectiveRows = tuple[Tensor, ...]  # what a method hands to its own objective, each [K, ...]
 
 
 class SingleExampleError(TaskError):
@@ -52,7 +52,7 @@ class Execution(ABC):
 
     @abstractmethod
     def grads(
-        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
+        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: ObjectiveRows
     ) -> tuple[Tensor, Tensor]:
         """Gradients [K, d] of the clients' objectives at x [K, d], and the running statistics [K, b] after it.
 
@@ -72,7 +72,7 @@ class Execution(ABC):
 
 
 def client_loss(
-    task: Task, x: Tensor, buffers: Tensor, batch: Batch, objective: Objective, rows: Rows
+    task: Task, x: Tensor, buffers: Tensor, batch: Batch, objective: Objective, rows: ObjectiveRows
 ) -> tuple[Tensor, Tensor]:
     """One client's objective, and the running statistics that its first prediction left."""
     predict = Predict(task, buffers, batch)
@@ -91,7 +91,7 @@ class Vmap(Execution):
         self.mixes = mixes
 
     def grads(
-        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
+        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: ObjectiveRows
     ) -> tuple[Tensor, Tensor]:
         def loss(x: Tensor, buffers: Tensor, batch: Batch, *rows: Tensor) -> tuple[Tensor, Tensor]:
             return client_loss(self.task, x, buffers, batch, objective, rows)

@@ -9,7 +9,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from descant.execution.base import Execution, Rows, client_loss, of_length
+from descant.execution.base import Execution, ObjectiveRows, client_loss, of_length
 from descant.task.batch import Batch
 from descant.task.task import Task
 from descant.task.types import Objective
@@ -33,7 +33,7 @@ class Loop(Execution):
         self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def grads(
-        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: Rows
+        self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: ObjectiveRows
     ) -> tuple[Tensor, Tensor]:
         gradients, statistics = torch.zeros_like(x), buffers.clone()
 

@@ -9,13 +9,13 @@ from descant.catalog import build, taken_by
 from descant.data import FederatedData
 from descant.data.tiny import Tiny
 from descant.experiment.allowed import OneOf, Whole
-from descant.experiment.parts import Spec
+from descant.experiment.parts import SpecOf
 
 _POLICY = {"least": Whole(1), "tiny": OneOf(get_args(Tiny))}  # of `FederatedData.without_tiny`
 _DEFAULT = {"least": 1, "tiny": "refuse"}
 
 
-class DataSpec(Spec):
+class DataSpec(SpecOf):
     """The spec of data, whose seed may be that of the run, and whose tiny clients may be refused or left out."""
 
     def check(self, name: str, value: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from descant.experiment.callback import Callback
 from descant.experiment.journal import Journal
 from descant.experiment.keeping import Keep
 from descant.experiment.listeners import Callbacks
-from descant.experiment.parts import InARow, Part, Parts, When
+from descant.experiment.parts import InARow, PartOf, Parts, When
 from descant.experiment.progress import Watched
 
 Trainers = Literal["cohort", "everyone"]
@@ -134,14 +134,14 @@ class Settings:
     codec: Codec = setting(
         "how messages become bytes on their way up, by object, name or spec.",
         "result",
-        Part("codecs"),
+        PartOf("codecs"),
         "native",
         accepts="Codec | Spec",
     )
     downlink: Codec = setting(
         "how broadcasts become bytes on their way down: a codec of plain numbers.",
         "result",
-        Part("codecs"),
+        PartOf("codecs"),
         "native",
         accepts="Codec | Spec",
     )

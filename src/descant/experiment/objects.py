@@ -19,7 +19,7 @@ from descant.experiment.declaration import Settings, declared
 from descant.experiment.grid import Grid, refuse_same_folders, rows_of
 from descant.experiment.identity import of_parts, of_problem
 from descant.experiment.journal import Journal, finished, unfinished
-from descant.experiment.parts import Part
+from descant.experiment.parts import PartOf
 from descant.experiment.resume import go_on, recorded
 from descant.experiment.run import Run
 from descant.experiment.simulate import simulate
@@ -137,7 +137,7 @@ def grid_of(
     stops = Listening(callbacks=callbacks).identity()
     cells = []
     for settings, at in rows_of(values):
-        method = Part("methods").check(at["method"], settings.pop("method"))
+        method = PartOf("methods").check(at["method"], settings.pop("method"))
         cells.append(FromObjects(problem, method, Settings.of(settings, at), stops))
     problem.of(cells[0].seed)  # what is no task and no data is refused before anything runs
     if folder is not None:

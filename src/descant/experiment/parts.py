@@ -14,7 +14,7 @@ from descant.experiment.allowed import Allowed, Whole, is_whole, refusal
 
 
 @dataclass(frozen=True)
-class Part(Allowed):
+class PartOf(Allowed):
     """An object of the catalogue: the object itself, its name, or a spec with a name and fields."""
 
     kind: str
@@ -50,14 +50,14 @@ class Parts(Allowed):
 
     @property
     def what(self) -> str:
-        return f"a list, each of them {Part(self.kind).what}; or nothing"
+        return f"a list, each of them {PartOf(self.kind).what}; or nothing"
 
     def check(self, name: str, value: Any) -> tuple[Any, ...]:
         if value is None:
             return ()
         if not isinstance(value, list | tuple):
-            return (Part(self.kind).check(name, value),)
-        return tuple(Part(self.kind).check(f"{name}[{i}]", one) for i, one in enumerate(value))
+            return (PartOf(self.kind).check(name, value),)
+        return tuple(PartOf(self.kind).check(f"{name}[{i}]", one) for i, one in enumerate(value))
 
     def plain(self, value: Any) -> list[dict[str, Any]]:
         return [describe(one) for one in value]
@@ -67,12 +67,12 @@ class Parts(Allowed):
 
 
 @dataclass(frozen=True)
-class InARow(Part):
+class InARow(PartOf):
     """An aggregator, or several in a row (`descant.aggregators.Chain`), given as a list."""
 
     @property
     def what(self) -> str:
-        return f"{Part(self.kind).what}, or a list of those"
+        return f"{PartOf(self.kind).what}, or a list of those"
 
     def check(self, name: str, value: Any) -> Any:
         if not isinstance(value, list | tuple):
@@ -91,7 +91,7 @@ class InARow(Part):
 
 
 @dataclass(frozen=True)
-class Spec(Allowed):
+class SpecOf(Allowed):
     """What is only named until a run is made of it: data and models. `leading` arguments come from elsewhere."""
 
     kind: str

@@ -23,7 +23,7 @@ from descant.experiment.datafiles import stamp
 from descant.experiment.dataspec import DataSpec, load_data
 from descant.experiment.declaration import Settings, setting
 from descant.experiment.journal import Journal
-from descant.experiment.parts import Part, Spec
+from descant.experiment.parts import PartOf, SpecOf
 from descant.experiment.reading import read_settings
 from descant.experiment.run import Run
 from descant.experiment.simulate import simulate
@@ -50,7 +50,7 @@ class RunSettings(Settings):
     model: dict[str, Any] = setting(
         "made to fit the data; its first parameters are drawn as the run's seed says.",
         "result",
-        Spec("models", leading=1),
+        SpecOf("models", leading=1),
         "linear",
     )
     loss: str = setting("what the clients minimise.", "result", Name("loss", LOSSES), "cross_entropy")
@@ -67,7 +67,7 @@ class RunSettings(Settings):
         OneOf(get_args(Buffers)),
         "shared",
     )
-    method: Method = setting("how the clients learn together.", "result", Part("methods"))
+    method: Method = setting("how the clients learn together.", "result", PartOf("methods"))
 
     @classmethod
     def unknown(cls, name: str) -> SettingError:

@@ -33,7 +33,7 @@ from descant.experiment.keeping import Keeper
 from descant.experiment.listeners import Listeners
 from descant.experiment.models import Models, example_of
 from descant.experiment.notes import keep_notes, kept_notes
-from descant.experiment.parts import Part
+from descant.experiment.parts import PartOf
 from descant.experiment.progress import watched
 from descant.experiment.together import check_together, data_of, task_of
 from descant.methods import Method
@@ -136,7 +136,7 @@ def simulate(
     task, data = task_of(task), data_of(data)
     check_targets(task, data)
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
-    learns: Method = Part("methods").check("method", method)
+    learns: Method = PartOf("methods").check("method", method)
     call = Call.of(given)
     if call.store == "disk" and call.out is None:
         raise refusal("store", call.store, "'memory' unless there is a folder `out`")

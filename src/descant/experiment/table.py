@@ -14,7 +14,7 @@ from descant.experiment.run import Run
 
 
 @dataclass(frozen=True)
-class Row:
+class LabelRow:
     """A label's figures: mean and standard deviation over its seeds, and how many of its runs collapsed."""
 
     label: str
@@ -24,7 +24,7 @@ class Row:
     spread: dict[str, float]
 
 
-def rows(labelled: Iterable[tuple[str, Run]], first: int = 0) -> list[Row]:
+def rows(labelled: Iterable[tuple[str, Run]], first: int = 0) -> list[LabelRow]:
     """One row a label, over all its seeds. The spread is the standard deviation of the sample (0 for one seed)."""
     labelled = list(labelled)
     check_first(labelled, first)
@@ -34,13 +34,13 @@ def rows(labelled: Iterable[tuple[str, Run]], first: int = 0) -> list[Row]:
     return [_row(label, summaries) for label, summaries in by_label.items()]
 
 
-def _row(label: str, summaries: Sequence[dict[str, Any]]) -> Row:
+def _row(label: str, summaries: Sequence[dict[str, Any]]) -> LabelRow:
     named = dict.fromkeys(
         n for s in summaries for n, v in s.items() if isinstance(v, int | float) and not isinstance(v, bool)
     )
     names = [n for n in named if n not in ("collapsed_round", "stopped_round")]  # most runs have none
     values = {n: np.array([s.get(n, np.nan) for s in summaries], dtype=float) for n in names}
-    return Row(
+    return LabelRow(
         label=label,
         seeds=len(summaries),
         collapsed=sum(s["collapsed"] for s in summaries),
@@ -102,7 +102,9 @@ def share_text(shares: Sequence[float]) -> str:
     return f"{with_spread(float(percent.mean()), float(percent.std(ddof=1)) if len(shares) > 1 else None, 1)} %"
 
 
-def unequal(table: Sequence[Row], figure: str = "examples_per_client", tolerance: float = 0.01) -> dict[str, float]:
+def unequal(
+    table: Sequence[LabelRow], figure: str = "examples_per_client", tolerance: float = 0.01
+) -> dict[str, float]:
     """A figure of each row, where it differs by more than `tolerance`; empty where the rows agree."""
     spent = {row.label: row.mean[figure] for row in table}
     low, high = min(spent.values()), max(spent.values())

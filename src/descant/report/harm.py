@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import isfinite, nan
 
 from descant.experiment.harm import worse_than_alone
-from descant.experiment.table import Row, share_text
+from descant.experiment.table import LabelRow, share_text
 from descant.report.gather import Experiment
-from descant.report.tables import Cell, Table, figure_cell
+from descant.report.tables import Table, TableCell, figure_cell
 
 
-def harmed(experiment: Experiment, found: list[Row]) -> Table | None:
+def harmed(experiment: Experiment, found: list[LabelRow]) -> Table | None:
     """The share of clients that are better off alone, or with the shared model; None where neither is known."""
     runs = {entry.label: entry.runs for entry in experiment.entries}
     alone = worse_than_alone(runs, experiment.rule, experiment.first)
@@ -19,7 +19,7 @@ def harmed(experiment: Experiment, found: list[Row]) -> Table | None:
     for row in found:
         shared = [run.summary(experiment.first).get(name, nan) for run in runs[row.label]]
         if row.label in alone or all(map(isfinite, shared)):
-            lines.append((Cell(row.label, row.label), _share(alone.get(row.label, [nan])), _share(shared)))
+            lines.append((TableCell(row.label, row.label), _share(alone.get(row.label, [nan])), _share(shared)))
     if not lines:
         return None
     caption = (
@@ -29,7 +29,7 @@ def harmed(experiment: Experiment, found: list[Row]) -> Table | None:
     return Table(caption, ("method", "worse than alone", "worse than shared"), tuple(lines))
 
 
-def newcomers(experiment: Experiment, found: list[Row]) -> Table | None:
+def newcomers(experiment: Experiment, found: list[LabelRow]) -> Table | None:
     """How clients are served that never took part in training; None where there are none."""
     metric, rule = experiment.history.metric, experiment.rule
     figures = {
@@ -40,7 +40,9 @@ def newcomers(experiment: Experiment, found: list[Row]) -> Table | None:
     there = [row for row in found if figures[f"test {metric}"] in row.mean]
     if not there:
         return None
-    lines = [(Cell(row.label, row.label), *(figure_cell(row, name) for name in figures.values())) for row in there]
+    lines = [
+        (TableCell(row.label, row.label), *(figure_cell(row, name) for name in figures.values())) for row in there
+    ]
     number, rounds = there[0].mean["newcomers"], experiment.entries[0].config["newcomer_rounds"]
     caption = (
         f"Clients that come later: {number:.0f} who never took part, each after {rounds} "
@@ -49,5 +51,7 @@ def newcomers(experiment: Experiment, found: list[Row]) -> Table | None:
     return Table(caption, ("method", *figures), tuple(lines))
 
 
-def _share(shares: list[float]) -> Cell:
-    return Cell(share_text(shares), sum(shares) / len(shares)) if all(map(isfinite, shares)) else Cell("–")
+def _share(shares: list[float]) -> TableCell:
+    return (
+        TableCell(share_text(shares), sum(shares) / len(shares)) if all(map(isfinite, shares)) else TableCell("–")
+    )

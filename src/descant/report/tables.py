@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from descant.experiment.table import Row, beside, human_bytes, rows, short, unequal, whose, with_spread
+from descant.experiment.table import LabelRow, beside, human_bytes, rows, short, unequal, whose, with_spread
 from descant.files import plain
 from descant.report.gather import Entry, Experiment, differing, flat
 from descant.report.series import per_client
@@ -20,7 +20,7 @@ _WORST = 5  # clients named an entry
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """What a cell shows, and the number that it is sorted by."""
 
     text: str
@@ -33,14 +33,14 @@ class Table:
 
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
 
 
-def summary_rows(experiment: Experiment, first: int = 0) -> list[Row]:
+def summary_rows(experiment: Experiment, first: int = 0) -> list[LabelRow]:
     return rows([(entry.label, run) for entry in experiment.entries for run in entry.runs], first)
 
 
-def overview(experiment: Experiment, found: list[Row], rule: str, full: bool = False) -> Table:
+def overview(experiment: Experiment, found: list[LabelRow], rule: str, full: bool = False) -> Table:
     """The figures that decide, at the rounds that `rule` names; `full` has all that a paper's table would have.
 
     A row is of one round: that of the model that is deployed. The other models' figures are of that round too.
@@ -76,10 +76,10 @@ def overview(experiment: Experiment, found: list[Row], rule: str, full: bool = F
         cells += [_beside(found_there[row.label], row.seeds) for found_there in others.values()]
         cells.append(figure_cell(row, f"{model}.round@{rule}", whole=True))
         cells += [
-            Cell(human_bytes(row.mean[name]) if "bytes" in name else f"{row.mean[name]:,.0f}", row.mean[name])
+            TableCell(human_bytes(row.mean[name]) if "bytes" in name else f"{row.mean[name]:,.0f}", row.mean[name])
             for name in spent.values()
         ]
-        lines.append((Cell(name, row.label), *cells))
+        lines.append((TableCell(name, row.label), *cells))
     seeds = max(row.seeds for row in found)
     caption = (
         f"{'What clients deploy' if model == 'personal' else 'The shared model'}, {RULES[rule]}; means over "
@@ -95,14 +95,18 @@ def overview(experiment: Experiment, found: list[Row], rule: str, full: bool = F
     return Table(caption, ("method", *kept, *others, "round", *spent), tuple(lines))
 
 
-def _beside(found: tuple[float, float] | None, seeds: int) -> Cell:
-    return Cell("–") if found is None else Cell(with_spread(found[0], found[1] if seeds > 1 else None), found[0])
+def _beside(found: tuple[float, float] | None, seeds: int) -> TableCell:
+    return (
+        TableCell("–")
+        if found is None
+        else TableCell(with_spread(found[0], found[1] if seeds > 1 else None), found[0])
+    )
 
 
-def all_figures(found: list[Row]) -> Table:
+def all_figures(found: list[LabelRow]) -> Table:
     """Every figure by its full name, a column an entry."""
     names = dict.fromkeys(name for row in found for name in row.mean)
-    lines = [(Cell(name, name), *(figure_cell(row, name) for row in found)) for name in names]
+    lines = [(TableCell(name, name), *(figure_cell(row, name) for row in found)) for name in names]
     caption = "Every figure: MODEL.PART_MEASURE.STATISTIC@ROUND, mean ± standard deviation over seeds."
     return Table(caption, ("figure", *(row.label for row in found)), tuple(lines))
 
@@ -119,12 +123,12 @@ def worst_served(experiment: Experiment) -> Table:
             for k in order:
                 lines.append(
                     (
-                        Cell(entry.label, entry.label),
-                        Cell(federation.names[k], federation.names[k]),
-                        Cell(short(values[k]), float(values[k])),
-                        *(Cell(f"{sizes[k]:,}", int(sizes[k])) for sizes in held_by),
-                        Cell(_labels_of(federation.labels, k)),
-                        Cell(seeds),
+                        TableCell(entry.label, entry.label),
+                        TableCell(federation.names[k], federation.names[k]),
+                        TableCell(short(values[k]), float(values[k])),
+                        *(TableCell(f"{sizes[k]:,}", int(sizes[k])) for sizes in held_by),
+                        TableCell(_labels_of(federation.labels, k)),
+                        TableCell(seeds),
                     )
                 )
     columns = ("method", "client", f"test {metric}", "train", "test", "labels (examples)", "seed")
@@ -136,7 +140,7 @@ def differences(experiment: Experiment) -> Table:
     configs = [entry.config for entry in experiment.entries]
     leaves = [flat(config) | flat(config["data"]["settings"], "data") for config in configs]
     lines = [
-        (Cell(name, name), *(Cell("" if leaf.get(name) is None else str(leaf[name])) for leaf in leaves))
+        (TableCell(name, name), *(TableCell("" if leaf.get(name) is None else str(leaf[name])) for leaf in leaves))
         for name in differing(configs)
     ]
     labels = (entry.label for entry in experiment.entries)
@@ -149,7 +153,7 @@ def full_settings(entry: Entry) -> str:
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100))
 
 
-def notices(experiment: Experiment, found: list[Row]) -> list[str]:
+def notices(experiment: Experiment, found: list[LabelRow]) -> list[str]:
     """What a reader must know before comparing: collapses, and budgets that are not equal."""
     said = []
     for entry in experiment.entries:
@@ -187,14 +191,14 @@ def notices(experiment: Experiment, found: list[Row]) -> list[str]:
     return said
 
 
-def figure_cell(row: Row, name: str, whole: bool = False) -> Cell:
+def figure_cell(row: LabelRow, name: str, whole: bool = False) -> TableCell:
     """A figure of a row, with its spread over seeds; as a `whole` number without."""
     if name not in row.mean or not isfinite(row.mean[name]):
-        return Cell("–")
+        return TableCell("–")
     mean, spread = row.mean[name], row.spread[name]
     if whole:
-        return Cell(f"{mean:.0f}", mean)
-    return Cell(with_spread(mean, spread if row.seeds > 1 else None), mean)
+        return TableCell(f"{mean:.0f}", mean)
+    return TableCell(with_spread(mean, spread if row.seeds > 1 else None), mean)
 
 
 def _by_client(entry: Entry, experiment: Experiment) -> list[tuple[Any, str, Any]]:

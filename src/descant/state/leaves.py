@@ -23,7 +23,7 @@ from torch import Tensor
 from descant.files import NO_LINK, dtype_of, make_folder, name_of, naming, read_at, sync, write_at
 from descant.sealed import damaged, read_json, write_json
 
-Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape of one client's row, and its type
+Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape of one client's row, and its type
 ABOUT, SUMS = "leaves.json", "sums.bin"
 FORMAT = 2
 _BLOCK = 2**24  # bytes that are checked in one go
@@ -37,7 +37,7 @@ class Leaves:
     signal that kills the process.
     """
 
-    def __init__(self, folder: Path, clients: int, spec: Spec) -> None:
+    def __init__(self, folder: Path, clients: int, spec: Shapes) -> None:
         self.folder, self.clients, self.spec = folder, clients, dict(spec)
         self.round = 0  # up to which everything is durable here
         self._files = {name: folder / f"leaf{i}.bin" for i, name in enumerate(spec)}

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from descant.state.leaves import Leaves, Spec
+from descant.state.leaves import Leaves, Shapes
 from descant.trees import Tree
 
 First = Callable[[Tensor], Tree]  # the first state of the clients who [K]
@@ -123,7 +123,7 @@ class MappedStore(ClientStore):
     holds_back = True
     commits_kept = 16  # the files are made durable now and then only, and until then the commits make up for it
 
-    def __init__(self, clients: int, first: First, folder: Path, also: Spec | None = None) -> None:
+    def __init__(self, clients: int, first: First, folder: Path, also: Shapes | None = None) -> None:
         super().__init__(clients, first)
         spec = {f"clients.{name}": leaf for name, leaf in self.spec.items()}
         self._files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)} | dict(also or {}))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from descant import catalog
 from descant.data import DataError, Partition, partitioned
-from descant.data.partitions import IID, Dirichlet, Labels, Natural, PowerLaw, Quality, Quantity
+from descant.data.partitions import IID, Dirichlet, Labels, Natural, PowerLawSizes, Quality, Quantity
 from descant.listing import entries
 
 PARTS = ("train", "valid", "test")
@@ -58,7 +58,7 @@ def test_the_parts_of_a_client_are_of_its_own_distribution() -> None:
 
 
 def test_it_is_described_by_settings_that_make_it_again() -> None:
-    data = partitioned(some(), PowerLaw(clients=9, exponent=0.7), valid=0.1, seed=4)
+    data = partitioned(some(), PowerLawSizes(clients=9, exponent=0.7), valid=0.1, seed=4)
     partition = catalog.build("partitions", data.settings["partition"])
     shares = {name: data.settings[name] for name in ("test", "valid", "seed")}
     assert partitioned(some(), partition, **shares).fingerprint == data.fingerprint

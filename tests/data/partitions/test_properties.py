@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from descant.data import PARTITIONS, DataError, Partition
-from descant.data.partitions import Dirichlet, Hybrid, Labels, Natural, PowerLaw, Quantity
+from descant.data.partitions import Dirichlet, Hybrid, Labels, Natural, PowerLawSizes, Quantity
 from descant.errors import SettingError
 
 CLASSES = 4
@@ -92,7 +92,7 @@ def test_a_minimum_size_is_kept_or_refused(name: str, clients: int, least: int, 
         (Labels(clients=1, labels=2), r"Labels\.clients = 1: .* here 2, is 4 \(a shard of every label\)"),
         (Quantity(clients=21), r"Quantity\.clients = 21: .* 10 examples each: there are 200"),
         (Dirichlet(clients=10, alpha=0.01), r"Dirichlet\.least = 10: it must be smaller: Dir\(0\.01\)"),
-        (PowerLaw(clients=18, labels=1, least=11), r"PowerLaw\.least = 11: .* 11 of each label held"),
+        (PowerLawSizes(clients=18, labels=1, least=11), r"PowerLaw\.least = 11: .* 11 of each label held"),
         (Hybrid(clients=22), r"Hybrid\.clients = 22: .* 10 examples each: there are 200"),
         (Natural(clients=6), r"Natural\.clients = 6: it must be at most 5, the number of owners"),
         (Natural(least=41), r"Natural\.least = 41: .* no owner has that many"),

@@ -19,7 +19,7 @@ from descant.data.splits import offsets_of, split
 from descant.errors import SettingError, shown
 
 
-class Examples(Protocol):
+class Unassigned(Protocol):
     """What is known of a data set before anybody holds it."""
 
     @property
@@ -38,7 +38,7 @@ class Examples(Protocol):
 
 
 def partitioned(
-    examples: Examples,
+    examples: Unassigned,
     partition: Partition,
     *,
     test: float | Literal["official"] = 0.2,
@@ -75,7 +75,7 @@ def partitioned(
     )
 
 
-def _names(examples: Examples, partition: Partition, order: IntArray, sizes: IntArray) -> tuple[str, ...]:
+def _names(examples: Unassigned, partition: Partition, order: IntArray, sizes: IntArray) -> tuple[str, ...]:
     """Owners' names where every client is one, and numbers elsewhere."""
     if examples.owners is None or not isinstance(partition, Natural) or partition.clients is not None:
         return tuple(str(k) for k in range(len(sizes)))
@@ -98,7 +98,7 @@ def _official(
     return train, valid_part, those(tested)
 
 
-def _read(examples: Examples, partition: Partition, part: Part, seed: int) -> Part:
+def _read(examples: Unassigned, partition: Partition, part: Part, seed: int) -> Part:
     """The examples of a part of rows, as the clients see them."""
     rows = part.inputs
     inputs = examples.rows(rows)

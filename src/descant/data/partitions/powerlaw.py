@@ -13,7 +13,7 @@ from descant.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerLaw(Dealt):
+class PowerLawSizes(Dealt):
     """Sizes by a power law: the r-th largest client holds r^-exponent times what the largest does, or `least`.
 
     Which client is the r-th is drawn.  With `labels`, every client holds examples of that many labels, each label

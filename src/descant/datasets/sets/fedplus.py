@@ -14,7 +14,7 @@ from torch import Tensor
 from descant.data.clients import clients_of
 from descant.data.federated import FederatedData
 from descant.data.part import Part
-from descant.data.partitions import IID, Labels, PowerLaw
+from descant.data.partitions import IID, Labels, PowerLawSizes
 from descant.datasets.readers.idx import read_emnist, read_mnist
 from descant.datasets.sources import folder_of
 from descant.draws import seed_of
@@ -98,7 +98,7 @@ def fedplus_mnist(
 
     The partition power-law with one label a client; the paper does not give the exponent.
     """
-    partition = PowerLaw(clients=clients, labels=1, exponent=exponent)
+    partition = PowerLawSizes(clients=clients, labels=1, exponent=exponent)
     examples = replace(read_mnist(folder_of("mnist", root)), name="fedplus-mnist")
     return clients_of(examples, partition, test=test, valid=valid, seed=seed)
 

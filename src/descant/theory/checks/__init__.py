@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from descant.theory.checks import ditto, fairness, fedplus, flame, lpproj
-from descant.theory.checks.findings import Claim, Finding, Row
+from descant.theory.checks.findings import Agreement, Claim, Finding
 
 CHECKS: dict[str, Callable[[int, int], list[Finding]]] = {
     "Ditto: errors": ditto.losses,
@@ -22,4 +22,4 @@ CHECKS: dict[str, Callable[[int, int], list[Finding]]] = {
 }
 
 
-__all__ = ["CHECKS", "Claim", "Finding", "Row"]
+__all__ = ["CHECKS", "Agreement", "Claim", "Finding"]

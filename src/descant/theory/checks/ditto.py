@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from descant.theory.checks.findings import Claim, Finding, Row, simulated
+from descant.theory.checks.findings import Agreement, Claim, Finding, simulated
 from descant.theory.ditto import FIGURE_1, FIGURE_2, DittoProblem
 from descant.theory.montecarlo import Estimate, generator
 from descant.theory.regression import FederatedRegression
@@ -38,12 +38,12 @@ def losses(trials: int, seed: int) -> list[Finding]:
     return [*found, _as_lp_proj(REGRESSION)]
 
 
-def _as_lp_proj(p: DittoProblem) -> Row:
+def _as_lp_proj(p: DittoProblem) -> Agreement:
     """lp-proj's lambda*_1, with the heterogeneity that models drawn as here have in the mean."""
     K_b = p.K - p.K_a
     Sigma = p.tau**2 * (1 - 2 / p.K + K_b / p.K**2)
     other = FederatedRegression(p.n, p.K, p.K_a, p.d, 0, p.b, p.sigma, Sigma, p.tau_a**2 + p.r)
-    return Row(
+    return Agreement(
         PAPER,
         "3.3, linear regression, attacked",
         "lambda*, as lp-proj's lambda*_1",

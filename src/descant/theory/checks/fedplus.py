@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from descant.theory import printed
-from descant.theory.checks.findings import Claim, Finding, Row
+from descant.theory.checks.findings import Agreement, Claim, Finding
 from descant.theory.fedplus import (
     Prox,
     envelope_gradient,
@@ -57,19 +57,19 @@ def fixed_points(trials: int, seed: int) -> list[Finding]:
         W, w = run(A, h, prox, SIGMA, 400)
         gradients = (A @ (W - h)[..., None])[..., 0]
         first, second = residuals(gradients, W, w, prox, SIGMA)
-        found.append(Row(PAPER, "Theorem 2", f"both conditions of (19), Psi {psi}", 0.0, max(first, second)))
+        found.append(Agreement(PAPER, "Theorem 2", f"both conditions of (19), Psi {psi}", 0.0, max(first, second)))
         if psi in corollary:
             exact, reference = fixed_point(A, h, SIGMA, psi, DELTA)
             distance = float((W - exact).abs().max())
             if reference is not None:
                 distance = max(distance, float((w - reference).abs().max()))
             where = f"Corollary 1 {corollary[psi]}"
-            found.append(Row(PAPER, where, f"Algorithm 1's distance from it, Psi {psi}", 0.0, distance))
+            found.append(Agreement(PAPER, where, f"Algorithm 1's distance from it, Psi {psi}", 0.0, distance))
     W, reference = fixed_point(A, h, SIGMA, "squared", DELTA)
     assert reference is not None
     z = (W + DELTA * reference) / (1 + DELTA)
     right = reference - (1 + DELTA) / (SIGMA * DELTA) * envelope_gradient(A, h, SIGMA, z)
-    found.append(Row(PAPER, "(22)", "the distance of its two sides", 0.0, float((W - right).abs().max())))
+    found.append(Agreement(PAPER, "(22)", "the distance of its two sides", 0.0, float((W - right).abs().max())))
     return found
 
 

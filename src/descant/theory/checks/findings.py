@@ -14,7 +14,7 @@ EXACT = 1e-9  # what rounding may do where nothing is drawn
 
 
 @dataclass(frozen=True)
-class Row:
+class Agreement:
     """A closed form, and what a simulation (or another way to compute the same, without error) found."""
 
     paper: str
@@ -56,18 +56,18 @@ class Claim:
     repeats: str | None = None
 
 
-Finding = Row | Claim
+Finding = Agreement | Claim
 
 
-def simulated(paper: str, where: str, what: str, theory: float, values: Array) -> Row:
+def simulated(paper: str, where: str, what: str, theory: float, values: Array) -> Agreement:
     """A closed form beside the trials [trials] of a simulation."""
     estimate = Estimate.of(values)
-    return Row(paper, where, what, theory, estimate.mean, estimate.se)
+    return Agreement(paper, where, what, theory, estimate.mean, estimate.se)
 
 
 def against(statement: str, printed: float, values: Array, right: float) -> tuple[bool, str]:
     """Whether a printed formula agrees with the trials, and the numbers."""
     estimate = Estimate.of(values)
-    row = Row("", "", statement, printed, estimate.mean, estimate.se)
+    row = Agreement("", "", statement, printed, estimate.mean, estimate.se)
     numbers = f"printed {printed:.5g}, simulated {estimate.mean:.5g} ± {estimate.se:.2g} ({row.off:+.0f} s.e.)"
     return row.agrees, f"{numbers}; closed form {right:.5g}"

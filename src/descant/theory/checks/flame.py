@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from descant.theory import printed, quadratics
-from descant.theory.checks.findings import Claim, Finding, Row, against, simulated
+from descant.theory.checks.findings import Agreement, Claim, Finding, against, simulated
 from descant.theory.flame import OneRound, bias_spread, lemma_1_band
 from descant.theory.montecarlo import Array, generator, mix
 from descant.theory.regression import Attack
@@ -109,16 +109,18 @@ def _solutions(seed: int) -> list[Finding]:
     slope = (X.mT @ (X @ theta[..., None] - y[..., None]))[..., 0] / 20 + lam * (theta - reference)
     off = printed.flame_135(b, h, lam) / w_136
     return [
-        Row(PAPER, "(136)", "w* of (135) without the second lambda, first entry", float(w_136[0]), float(w[0])),
-        Row(
+        Agreement(
+            PAPER, "(136)", "w* of (135) without the second lambda, first entry", float(w_136[0]), float(w[0])
+        ),
+        Agreement(
             PAPER,
             "(136)",
             "theta*_1, first entry",
             float((b[0] * h[0, 0] + lam * w_136[0]) / (b[0] + lam)),
             float(x[0, 0]),
         ),
-        Row(PAPER, "(134)", "the largest gradient in theta_i at (135)", 0.0, float(slope.abs().max())),
-        Row(
+        Agreement(PAPER, "(134)", "the largest gradient in theta_i at (135)", 0.0, float(slope.abs().max())),
+        Agreement(
             PAPER,
             "(134)",
             "the distance of w* and the mean of theta*_i",

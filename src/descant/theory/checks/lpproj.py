@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from descant.theory import printed, quadratics
-from descant.theory.checks.findings import Claim, Finding, Row, against, simulated
+from descant.theory.checks.findings import Agreement, Claim, Finding, against, simulated
 from descant.theory.montecarlo import Array, generator
 from descant.theory.rates import Theorem14, sampling_error
 from descant.theory.regression import Attack, FederatedRegression
@@ -23,12 +23,12 @@ ATTACKS: tuple[Attack, ...] = ("same-value", "sign-flip", "gaussian")
 _AT_ONCE = 100  # trials drawn together
 
 
-Cell = tuple[str, float]  # a method and its lambda
+MethodAt = tuple[str, float]  # a method and its lambda
 
 
 def losses(trials: int, seed: int) -> list[Finding]:
     """Every method's loss in Figure 1's setting under every attack, and in a smaller one without."""
-    cells: list[Cell] = [("local", 0.0), ("fedavg", np.inf)]
+    cells: list[MethodAt] = [("local", 0.0), ("fedavg", np.inf)]
     cells += [(method, lam) for method in ("pfedme", "lp-proj") for lam in LAMBDAS]
     found: list[Finding] = []
     for attack in (*ATTACKS, None):
@@ -47,8 +47,8 @@ def losses(trials: int, seed: int) -> list[Finding]:
 
 
 def simulate(
-    attack: Attack | None, cells: Sequence[Cell], trials: int, seed: int
-) -> tuple[FederatedRegression, dict[Cell, Array]]:
+    attack: Attack | None, cells: Sequence[MethodAt], trials: int, seed: int
+) -> tuple[FederatedRegression, dict[MethodAt, Array]]:
     """The benign clients' average losses [trials] in each cell, from one set of draws, and the problem drawn."""
     rng = generator(seed, f"lp-proj {attack}")
     problem = FIGURE_1 if attack else CLEAN
@@ -56,7 +56,7 @@ def simulate(
     tau = FLIP_TAU if attack == "sign-flip" else TAU
     if attack == "sign-flip":
         problem = problem.flipped(w, tau)
-    drawn: dict[Cell, list[Array]] = {cell: [] for cell in cells}
+    drawn: dict[MethodAt, list[Array]] = {cell: [] for cell in cells}
     for first in range(0, trials, _AT_ONCE):
         estimates = problem.estimates(rng, w, min(_AT_ONCE, trials - first))
         reference = {}
@@ -134,7 +134,7 @@ def _optimum(problem: FederatedRegression) -> list[Finding]:
         "lp-proj": d_sub * tied + (d - d_sub) * own,
     }
     return [
-        Row(
+        Agreement(
             PAPER,
             "(38)",
             f"loss of {method} at lambda*_1",
@@ -145,11 +145,11 @@ def _optimum(problem: FederatedRegression) -> list[Finding]:
     ]
 
 
-def _same(estimates: Array) -> Row:
+def _same(estimates: Array) -> Agreement:
     """Where all clients have the same b, Ditto's personal models are pFedMe's."""
     b, h = torch.full((len(estimates),), CLEAN.b, dtype=torch.float64), torch.tensor(estimates)
     apart = quadratics.ditto(b, h, 0.7)[0] - quadratics.pfedme(b, h, 0.7)[0]
-    return Row(
+    return Agreement(
         PAPER, "Proposition 16 (i)", "the distance of Ditto's and pFedMe's models", 0.0, float(apart.abs().max())
     )
 
