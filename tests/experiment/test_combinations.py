@@ -15,9 +15,9 @@ from torch import nn
 
 import descant as dc
 from descant.aggregators import KLoss, NearestNeighborMixing, TrimmedMean
-from descant.callbacks import Callback, Stop
+from descant.callbacks import Callback, EarlyStopping, Stop
 from descant.context import Context
-from descant.engine import Evaluation, Record, RoundRecord
+from descant.engine import Evaluated, Evaluation, Record, RoundRecord
 from descant.errors import NoModelError, ResumeError, SettingError, TaskError
 from descant.mail import Mail
 from descant.methods import AFL, Ditto, FedAvg
@@ -220,3 +220,27 @@ def test_who_sends_nothing_can_stand_beside_those_who_are_attacked(task: dc.Task
     compared = dc.compare(task, data, ["fedavg", "local"], rounds=1, **how)
     assert len(compared.runs) == 2
     assert KLoss.reads == ("loss",)
+
+
+def test_progress_shows_the_figure_of_the_tables(task: dc.Task, data: dc.FederatedData) -> None:
+    shown: list[float] = []
+
+    def progress(record: Record) -> None:
+        if isinstance(record, Evaluated) and record.model == "personal":
+            shown.append(record.mean("test"))
+
+    how: dict[str, Any] = {"attacks": "flipped-labels", "malicious": 2, "newcomers": 1, "mode": "vmap"}
+    run = dc.simulate(task, data, DITTO, rounds=2, progress=progress, **how)
+    figures = run.summary()
+    assert shown[-1] == pytest.approx(figures["personal.test_accuracy.mean@last"])
+    assert figures["personal.test_accuracy.mean@last"] != figures["all.personal.test_accuracy.mean@last"]
+
+
+@pytest.mark.parametrize("metric", ["auc", "f1", "balanced-accuracy"])
+def test_early_stopping_knows_the_metrics(data: dc.FederatedData, metric: str) -> None:
+    task = dc.Task(nn.Linear(4, 3).double(), metric=metric)
+    stop = EarlyStopping(patience=1, figure=f"personal.valid_{metric}.mean", least=10.0)
+    run = dc.simulate(task, data, DITTO, rounds=5, callbacks=[stop], mode="vmap")
+    assert run.stopped is not None and run.stopped.round == 1
+    with pytest.raises(SettingError, match="patience"):
+        EarlyStopping(patience="3")  # type: ignore[arg-type]

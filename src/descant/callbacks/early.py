@@ -8,6 +8,7 @@ from typing import Any
 
 from descant.errors import SettingError, require
 from descant.experiment.callback import Callback, Stop
+from descant.task import METRICS
 
 _USUAL = ("personal.valid_loss.mean", "shared.valid_loss.mean")
 
@@ -18,7 +19,7 @@ class EarlyStopping(Callback):
 
     `figure` is one of `run.summary()` without its round; by default it is the mean loss of the personal models (of
     the shared ones where nothing else is evaluated) on validation data. Whether more is better follows from its
-    name for an accuracy, a loss and an error; of another measure `higher_is_better` says it. Evaluations before
+    name for a loss, an error and the metrics of descant; of others `higher_is_better` says it. Evaluations before
     round `first` do not count. Report the round `chosen_on_valid` of such a run: in its last round the figure had
     not been better for a while.
 
@@ -33,7 +34,8 @@ class EarlyStopping(Callback):
     first: int = 0
 
     def __post_init__(self) -> None:
-        require(self, "patience", self.patience >= 1, "a positive number of evaluations")
+        patient = isinstance(self.patience, int) and self.patience >= 1
+        require(self, "patience", patient, "a positive number of evaluations")
         require(self, "least", isfinite(self.least) and self.least >= 0, "a number, 0 or more")
         require(self, "first", self.first >= 0, "a round, 0 or more")
 
@@ -77,7 +79,7 @@ class EarlyStopping(Callback):
         measure = column.partition("_")[2]
         if statistic in ("std", "variance") or measure.endswith(("loss", "error")):
             return False
-        if measure == "accuracy":
+        if measure in METRICS:  # of all of which more is better
             return True
         raise SettingError(
             f"EarlyStopping.higher_is_better: give True or False; the name {measure} does not say if more is better"

@@ -19,8 +19,8 @@ def event_of(record: Record) -> dict[str, Any] | None:
         case RoundRecord():
             return {"event": "round"} | {k: v for k, v in vars(record).items() if k != "figures"} | record.figures
         case Evaluated():
-            means = {f"{part}_loss": float(v.nanmean()) for part, v in record.loss.items()}
-            means |= {f"{part}_metric": float(v.nanmean()) for part, v in record.metric.items()}
+            means = {f"{part}_loss": record.mean(part, loss=True) for part in record.loss}
+            means |= {f"{part}_metric": record.mean(part) for part in record.metric}
             return {"event": "evaluated", "round": record.round, "model": record.model} | means
         case Collapse():
             return {"event": "collapse"} | vars(record)

@@ -81,6 +81,8 @@ def evaluate(
     if newcomers is not None:
         newcomers.arrive(server)
         groups.append(newcomers)
+    benign = ~torch.isin(clients.here, clients.plan.malicious.to(clients.here.device))
+    counted = torch.cat([benign, *(torch.zeros_like(group.here, dtype=torch.bool) for group in groups[1:])])
     evaluated: dict[str, Evaluated] = {}
     for model in wanted.models:
         if model == "selected" or (model == "shared" and not method.has_shared):
@@ -100,7 +102,7 @@ def evaluate(
                 blocks.append(measure(clients.execution, x, buffers, rows))
         loss = {part: torch.cat([block[0] for block in blocks]) for part, blocks in found.items()}
         metric = {part: torch.cat([block[1] for block in blocks]) for part, blocks in found.items()}
-        evaluated[model] = Evaluated(ctx.round, model, loss, metric)
+        evaluated[model] = Evaluated(ctx.round, model, loss, metric, counted)
         yield evaluated[model]
     if "selected" in wanted.models and len(evaluated) == 2:
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
@@ -142,4 +144,5 @@ def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Ev
     def of(own: dict[str, Tensor], common: dict[str, Tensor]) -> dict[str, Tensor]:
         return {part: torch.where(takes, common[part], own[part]) for part in own}
 
-    return Evaluated(personal.round, "selected", of(personal.loss, shared.loss), of(personal.metric, shared.metric))
+    figures = (of(personal.loss, shared.loss), of(personal.metric, shared.metric))
+    return Evaluated(personal.round, "selected", *figures, personal.counted)

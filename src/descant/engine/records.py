@@ -36,6 +36,12 @@ class Evaluated:
     model: str  # "personal", "shared" or "selected"
     loss: dict[str, Tensor]
     metric: dict[str, Tensor]
+    counted: Tensor | None = None  # [N] whom figures are of: the benign clients that take part; None is all
+
+    def mean(self, part: str, loss: bool = False) -> float:
+        """The mean metric, or loss, on a part, over those who are counted and have it."""
+        values = (self.loss if loss else self.metric)[part]
+        return float((values if self.counted is None else values[self.counted]).nanmean())
 
 
 @dataclass(frozen=True)

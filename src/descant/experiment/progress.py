@@ -52,7 +52,7 @@ class _State:
             case Account():  # the whole account, so that it is right after a resume too
                 self.sent = int(record.bytes_up.sum() + record.bytes_down.sum())
             case Evaluated(model="personal") if "test" in record.metric:
-                self.test = f"{float(record.metric['test'].nanmean()):.3f} on test"
+                self.test = f"{record.mean('test'):.3f} on test"
             case Collapse():
                 self.test = f"collapsed in round {record.round}"
 
