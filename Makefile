@@ -46,6 +46,7 @@ check: $(STAMP)  ## lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests
 
 format: $(STAMP)  ## repair what ruff can repair
 	$(BIN)/ruff check --fix .

@@ -15,12 +15,12 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def importable(monkeypatch):
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
 @pytest.mark.slow
-def test_speed_prints_its_table_and_writes_its_results(tmp_path):
+def test_speed_prints_its_table_and_writes_its_results(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     command = [sys.executable, "speed.py", "--quick", "--only", "a", "--no-pfl", "--results", str(results)]
     done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, timeout=600)
@@ -36,7 +36,9 @@ def test_speed_prints_its_table_and_writes_its_results(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["a", "e"])
-def test_the_plain_loop_and_fedavg_reach_the_same_model_on_full_batches(importable, tmp_path, key):
+def test_the_plain_loop_and_fedavg_reach_the_same_model_on_full_batches(
+    importable: None, tmp_path: Path, key: str
+) -> None:
     from peers.plain_loop import train_round
     from speed_descant import fedavg, federation
     from speed_shapes import SHAPES, first_model, read_data, write_data
@@ -57,7 +59,7 @@ def test_the_plain_loop_and_fedavg_reach_the_same_model_on_full_batches(importab
 
 
 @pytest.mark.slow
-def test_a_contender_that_fails_says_why_and_the_others_run(importable, tmp_path):
+def test_a_contender_that_fails_says_why_and_the_others_run(importable: None, tmp_path: Path) -> None:
     from speed_contest import Contender, Effort, contest
     from speed_shapes import SHAPES, write_data
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from descant.state.store import ClientStore, MappedStore, Tree
+from descant.state.store import ClientStore, MappedStore
+from descant.trees import Tree
 
 N = 9
 

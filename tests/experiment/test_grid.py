@@ -12,9 +12,14 @@ import pytest
 from descant.engine import Record
 from descant.errors import SettingError
 from descant.experiment import Run
-from descant.experiment.cells import Cell
-from descant.experiment.grid import comparison
+from descant.experiment.cells import Cell, FromFile
+from descant.experiment.grid import Grid, comparison
 from descant.experiment.table import rows, unequal
+
+
+def from_files(grid: Grid) -> list[FromFile]:
+    """The cells of a grid that settings made, which are all of them here."""
+    return [cell for cell in grid.cells if isinstance(cell, FromFile)]
 
 
 def values(**changes: Any) -> dict[str, Any]:
@@ -32,7 +37,7 @@ def labelled(results: Iterable[tuple[Cell, Run]]) -> list[tuple[str, Run]]:
 
 def test_a_grid_is_every_method_with_every_seed() -> None:
     grid = comparison(values())
-    assert [(c.label, c.seed) for c in grid.cells] == [
+    assert [(c.label, c.seed) for c in from_files(grid)] == [
         ("alone", 3),
         ("alone", 4),
         ("together", 3),
@@ -85,13 +90,13 @@ def test_unequal_compute_is_noticed() -> None:
 def test_a_method_may_have_settings_of_the_run_for_itself() -> None:
     methods = {"all": {"name": "local", "run": {"trainers": "everyone"}}, "some": "local"}
     grid = comparison(values(methods=methods, seeds=1, cohort=2))
-    assert [c.settings.trainers for c in grid.cells] == ["everyone", "cohort"]
+    assert [c.settings.trainers for c in from_files(grid)] == ["everyone", "cohort"]
 
 
 def test_data_can_be_drawn_anew_for_every_seed() -> None:
     fixed, fresh = comparison(values()), comparison(values(data={"name": "synthetic", "clients": 3, "seed": "run"}))
-    same = [c.settings.federated_data().train.inputs for c in fixed.cells[:2]]
-    drawn = [c.settings.federated_data().train.inputs for c in fresh.cells[:2]]
+    same = [c.settings.federated_data().train.inputs for c in from_files(fixed)[:2]]
+    drawn = [c.settings.federated_data().train.inputs for c in from_files(fresh)[:2]]
     assert same[0].equal(same[1]) and not drawn[0].equal(drawn[1])
 
 

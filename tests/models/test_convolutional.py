@@ -30,7 +30,7 @@ def test_the_cifar_network_layer_by_layer(make: Make) -> None:
 def test_the_celeba_network_pools_before_it_rectifies(make: Make) -> None:
     data = make((3, 84, 84), 2)
     model = ditto_celeba(data).train()
-    kinds = [type(layer).__name__ for layer in model]
+    kinds = [type(layer).__name__ for layer in model.children()]
     assert kinds == ["Conv2d", "BatchNorm2d", "MaxPool2d", "ReLU"] * 4 + ["Flatten", "Linear"]
     assert model[:-1](data.train.inputs).shape == (4, 6 * 6 * 32)
 
@@ -63,11 +63,11 @@ def test_the_images_inside_lp_projs_residual_network(make: Make) -> None:
     data = make((1, 28, 28), 10)
     model = lpproj_fashion(data)
     sizes, x = [], data.train.inputs
-    for layer in model:
+    for layer in model.children():
         x = layer(x)
         sizes.append(tuple(x.shape[1:]))
     assert (64, 14, 14) in sizes and (64, 7, 7) in sizes and (128, 4, 4) in sizes
-    assert sum(isinstance(layer, Residual) for layer in model) == 4
+    assert sum(isinstance(layer, Residual) for layer in model.children()) == 4
 
 
 def test_grey_images_may_come_without_an_axis_for_the_channel(make: Make) -> None:
@@ -83,10 +83,10 @@ def test_grey_images_may_come_without_an_axis_for_the_channel(make: Make) -> Non
 def test_dropout_comes_before_the_first_linear_layers(make: Make) -> None:
     data = make((28, 28), 10)
     model = cnn(data, hidden=(7, 6), dropout=(0.1, 0.2))
-    kinds = [type(layer) for layer in model]
-    assert [layer.p for layer in model if isinstance(layer, nn.Dropout)] == [0.1, 0.2]
+    kinds = [type(layer) for layer in model.children()]
+    assert [layer.p for layer in model.children() if isinstance(layer, nn.Dropout)] == [0.1, 0.2]
     assert kinds[-8:] == [nn.Flatten, nn.Dropout, nn.Linear, nn.ReLU, nn.Dropout, nn.Linear, nn.ReLU, nn.Linear]
-    [drop] = [layer for layer in flame_medical(make((3, 64, 64), 6)) if isinstance(layer, nn.Dropout)]
+    [drop] = [layer for layer in flame_medical(make((3, 64, 64), 6)).children() if isinstance(layer, nn.Dropout)]
     assert drop.p == 0.2
 
 

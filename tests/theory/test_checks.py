@@ -9,6 +9,7 @@ from descant.theory import DittoProblem, FederatedRegression, flame, printed
 from descant.theory.checks import CHECKS, Agreement, Claim, Finding, ditto, fairness, lpproj
 from descant.theory.checks import flame as flame_checks
 from descant.theory.checks.findings import against, simulated
+from descant.theory.fairness import expected_loss_variance
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_findings_do_not_depend_on_what_else_is_computed() -> None:
 
 @pytest.mark.parametrize("factor", [0.95, 1.05])
 def test_a_wrong_closed_form_is_found_out(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    error, loss, spread = DittoProblem.error, FederatedRegression.squared_error, fairness.expected_loss_variance
+    error, loss, spread = DittoProblem.error, FederatedRegression.squared_error, expected_loss_variance
     monkeypatch.setattr(DittoProblem, "error", lambda self, lam: factor * error(self, lam))
     monkeypatch.setattr(FederatedRegression, "squared_error", lambda self, lam: factor * loss(self, lam))
     monkeypatch.setattr(fairness, "expected_loss_variance", lambda *arguments: factor**4 * spread(*arguments))
