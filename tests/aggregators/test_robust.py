@@ -253,7 +253,7 @@ def test_no_more_attackers_are_assumed_than_can_be_survived(s: int, f: Any) -> N
     for kind in (TrimmedMean, Krum, Bulyan, AdaptiveClipping, KNorm, NearestNeighborMixing):
         found = kind(f=f).attackers(s)
         most = max(0, (s - kind.beside) // kind.per_attacker)
-        wanted = most if f is None else ceil(f * s) if isinstance(f, float) else f
+        wanted = most if f is None else ceil(round(f * s, 9)) if isinstance(f, float) else f
         assert found == min(most, wanted)
 
 

@@ -221,6 +221,8 @@ class Run:
         if about.get("format") not in (1, FORMAT):
             raise SettingError(f"{folder} was written in format {about.get('format')}; this version reads {FORMAT}")
         files = about.get("files", {})
+        if about["format"] == FORMAT and not ("files" in about and "metric" in about):
+            raise damaged(folder / RUN, "is not what a finished run says of itself")
         federation, rounds, clients = (
             read_table(folder / name, files.get(name), sealed=about["format"] == FORMAT)
             for name in (f"{name}.parquet" for name in _TABLES)

@@ -16,7 +16,7 @@ from descant.catalog import build
 from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.engine import Record
-from descant.errors import SettingError
+from descant.errors import BusyError, MeanwhileError, SettingError
 from descant.experiment.allowed import Name, OneOf
 from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
@@ -117,6 +117,8 @@ class RunSettings(Settings):
             data = self.federated_data()
             run_settings = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
             run = simulate(self.task(data), data, self.method, **run_settings, out=journal, **told)
+        except (BusyError, MeanwhileError):
+            raise  # the folder is another process's, though it may be empty yet
         except Exception:
             if out is not None and not there:
                 with suppress(OSError):  # the folder stays where something is in it
