@@ -83,10 +83,10 @@ def _curve(run: dc.Run) -> tuple[list[int], list[float]]:
 @pytest.mark.parametrize(
     ("settings", "figures", "message"),
     [
-        ({"figure": "personal.valid_mine.mean"}, {NAME: 1.0}, r"figure = 'personal\.valid_mine\.mean': it is not eval"),
+        ({"figure": "personal.valid_my.mean"}, {NAME: 1.0}, r"figure = 'personal\.valid_my\.mean': it is not eval"),
         ({}, {"personal.test_loss.mean": 1.0}, r"These are: personal\.test_loss\.mean"),
         ({}, {NAME: float("nan")}, "no client has examples in this part"),
-        ({"figure": "personal.valid_mine.mean"}, {"personal.valid_mine.mean": 1.0}, "higher_is_better: give True or"),
+        ({"figure": "personal.valid_my.mean"}, {"personal.valid_my.mean": 1.0}, "higher_is_better: give True or"),
     ],
 )
 def test_a_figure_that_is_not_there_or_says_nothing_is_refused(
