@@ -52,11 +52,11 @@ class Chain(Aggregator):
             require(self, "steps", before, f"aggregators that prepare messages before the last: not '{step.name}'")
 
     @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]  # a class has its own; a chain what its steps have
         return tuple(dict.fromkeys(fact for step in self.steps for fact in step.reads))
 
     @property
-    def updates(self) -> bool:  # type: ignore[override]
+    def updates(self) -> bool:  # type: ignore[override]  # likewise
         return any(step.updates for step in self.steps)
 
     def combine(self, ctx: Context, state: Tree, mail: Mail) -> tuple[Tree, Tree]:

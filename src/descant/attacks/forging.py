@@ -45,6 +45,17 @@ class Forging(Attack):
         return state, mail.moved(changed) if self.updates else mail.with_leaves(changed)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drawn(Forging):
+    """A forgery that is drawn anew in each round and for each attacker; `tau` is a standard deviation."""
+
+    tau: float = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, "tau", 0 < self.tau < float("inf"), "a positive number")
+
+
 def each_times(factor: Tensor, leaf: Tensor) -> Tensor:
     """The rows of a leaf [M, ...], each times its factor [M]."""
     return factor.to(leaf.dtype).view(-1, *[1] * (leaf.dim() - 1)) * leaf

@@ -8,14 +8,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from descant.attacks.forging import Forging, each_times
+from descant.attacks.forging import Drawn, Forging, each_times
 from descant.context import Context
-from descant.errors import require
 from descant.mail import Mail
 
 
 @dataclass(frozen=True, kw_only=True)
-class SameValue(Forging):
+class SameValue(Drawn):
     """An attacker sends c times the vector of ones; c ~ N(0, tau^2), anew in each round and for each attacker.
 
     lp-proj (Lin et al., 2024), section 4.2, with tau = 100, a standard deviation (the paper says variance).
@@ -23,30 +22,18 @@ class SameValue(Forging):
 
     name: ClassVar[str] = "same-value"
 
-    tau: float = 100.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self, "tau", 0 < self.tau < float("inf"), "a positive number")
-
     def forged(self, ctx: Context, name: str, leaf: Tensor, mail: Mail, benign: Mail) -> Tensor:
         return each_times(self.tau * ctx.each(mail.clients).normal(self.name), torch.ones_like(leaf))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Forging):
+class Gaussian(Drawn):
     """An attacker sends draws from N(0, tau^2), anew in each round, for each attacker and coordinate.
 
     lp-proj (Lin et al., 2024), section 4.2, with tau = 100, a standard deviation (the paper says variance).
     """
 
     name: ClassVar[str] = "gaussian"
-
-    tau: float = 100.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self, "tau", 0 < self.tau < float("inf"), "a positive number")
 
     def forged(self, ctx: Context, name: str, leaf: Tensor, mail: Mail, benign: Mail) -> Tensor:
         drawn = ctx.each(mail.clients).normal(f"{self.name}.{name}", tuple(leaf.shape[1:]))

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from descant.attacks.forging import Forging, each_times
+from descant.attacks.forging import Drawn, Forging, each_times
 from descant.context import Context
 from descant.errors import require
 from descant.mail import Mail
@@ -36,7 +36,7 @@ class Replacement(Forging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomScale(Forging):
+class RandomScale(Drawn):
     """A message times c ~ N(0, tau^2), anew in each round and for each attacker; its sign is random too.
 
     With noisy labels it is the data poisoning of lp-proj (Lin et al., 2024), section 7.3, with tau = 20:
@@ -46,10 +46,6 @@ class RandomScale(Forging):
     name: ClassVar[str] = "random-scale"
 
     tau: float = 20.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self, "tau", 0 < self.tau < float("inf"), "a positive number")
 
     def forged(self, ctx: Context, name: str, leaf: Tensor, mail: Mail, benign: Mail) -> Tensor:
         return each_times(self.tau * ctx.each(mail.clients).normal(self.name), leaf)

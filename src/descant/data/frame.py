@@ -14,7 +14,7 @@ import numpy.typing as npt
 from descant.data.arrays import PARTS, Client
 from descant.data.errors import DataError
 from descant.data.folder import counting_order
-from descant.data.labels import encode
+from descant.data.words import class_names, places_of
 
 Array = npt.NDArray[Any]
 
@@ -178,7 +178,9 @@ def _targets(frame: Any, column: Hashable, whose: Array) -> tuple[Array, tuple[s
             f"the target {column!r} holds {str(values[wrong][0])!r}: give numbers, or a word for each class",
             client=str(whose[wrong][0]),
         )
-    return encode(values)
+    words = values.astype(np.str_)
+    classes = class_names([words])
+    return places_of(words, classes), classes
 
 
 def _parts(frame: Any, column: Hashable, whose: Array) -> Array:
