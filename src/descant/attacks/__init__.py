@@ -1,9 +1,10 @@
 """What malicious clients do: poisoned data, forged messages."""
 
-from descant.attacks.base import Attack, malicious_clients
+from descant.attacks.base import Attack, Defence, malicious_clients
 from descant.attacks.forging import Forging
 from descant.attacks.knowing import ALIE, InnerProduct, Knowing, MinMax, MinSum
 from descant.attacks.labels import FlippedLabels, RandomLabels
+from descant.attacks.mimic import Mimic
 from descant.attacks.noise import Gaussian, RandomUpdate, SameValue
 from descant.attacks.presets import PRESETS, Preset
 from descant.attacks.scaling import RandomScale, Replacement
@@ -24,6 +25,7 @@ ATTACKS: dict[str, type[Attack]] = {
         InnerProduct,
         MinMax,
         MinSum,
+        Mimic,
     )
 }
 
@@ -32,11 +34,13 @@ __all__ = [
     "ATTACKS",
     "PRESETS",
     "Attack",
+    "Defence",
     "FlippedLabels",
     "Forging",
     "Gaussian",
     "InnerProduct",
     "Knowing",
+    "Mimic",
     "MinMax",
     "MinSum",
     "Preset",

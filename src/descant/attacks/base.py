@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +17,10 @@ from descant.errors import SettingError
 from descant.fields import Checked
 from descant.mail import Mail
 from descant.trees import Tree
+
+# What the server's aggregator would make, leaf by leaf, of what attackers mean to send in a round, together with
+# the messages of the others. It may be asked any number of times: nothing is kept of the answers.
+Defence = Callable[[Mail], Tree]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,14 @@ class Attack(Checked, ABC):
         `benign` is what the others send in this round, for attackers that know it.
         """
         return state, mail
+
+    def against(self, ctx: Context, state: Tree, mail: Mail, benign: Mail, defence: Defence) -> tuple[Tree, Mail]:
+        """As `forge`, for attackers that also know how the server combines messages: they can try what they send.
+
+        `defence(mail)` is what would come out, before any codec. The engine calls this one; by default it is
+        `forge`, which does not ask.
+        """
+        return self.forge(ctx, state, mail, benign)
 
 
 def malicious_clients(malicious: int | float | tuple[int, ...], clients: int, seed: int) -> Tensor:

@@ -60,9 +60,14 @@ class Round:
         if not mail or not bool(forged.any()):
             return mail
         mine, benign = as_heard(self.method, mail.only(forged), down), mail.only(~forged)
-        ctx = ctx.of_parties(mine.clients)
+
+        def defence(sent: Mail) -> Tree:
+            told = mail.but(forged, sent)
+            return self.server.rehearse(ctx, told if self.plan.keep_nonfinite else told.only(told.finite()))
+
+        party = ctx.of_parties(mine.clients)
         for i, attack in enumerate(self.plan.attacks):
-            memory, mine = attack.forge(ctx, within(str(i), self.attackers), mine, benign)
+            memory, mine = attack.against(party, within(str(i), self.attackers), mine, benign, defence)
             self.attackers |= under(str(i), memory)
         return mail.but(forged, mine)
 
