@@ -1,11 +1,13 @@
 """What malicious clients do: poisoned data, forged messages."""
 
-from descant.attacks.base import Attack, Defence, malicious_clients
+from descant.attacks.backdoor import Backdoor
+from descant.attacks.base import Attack, Defence, Seen, Sight, malicious_clients
 from descant.attacks.forging import Forging
 from descant.attacks.knowing import ALIE, InnerProduct, Knowing, MinMax, MinSum
 from descant.attacks.labels import FlippedLabels, RandomLabels
 from descant.attacks.mimic import Mimic
 from descant.attacks.noise import Gaussian, RandomUpdate, SameValue
+from descant.attacks.optimized import OptimizedBackdoor
 from descant.attacks.presets import PRESETS, Preset
 from descant.attacks.scaling import RandomScale, Replacement
 from descant.attacks.signflip import SignFlip
@@ -26,6 +28,8 @@ ATTACKS: dict[str, type[Attack]] = {
         MinMax,
         MinSum,
         Mimic,
+        Backdoor,
+        OptimizedBackdoor,
     )
 }
 
@@ -34,6 +38,7 @@ __all__ = [
     "ATTACKS",
     "PRESETS",
     "Attack",
+    "Backdoor",
     "Defence",
     "FlippedLabels",
     "Forging",
@@ -43,12 +48,15 @@ __all__ = [
     "Mimic",
     "MinMax",
     "MinSum",
+    "OptimizedBackdoor",
     "Preset",
     "RandomLabels",
     "RandomScale",
     "RandomUpdate",
     "Replacement",
     "SameValue",
+    "Seen",
+    "Sight",
     "SignFlip",
     "malicious_clients",
 ]
