@@ -277,11 +277,14 @@ def test_it_is_kept_and_in_tables(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_is_in_comparisons_and_reports(tmp_path: Path) -> None:
     compared = dc.compare(net(), pictures(3, 45), ["fedavg", "ditto"], **COMMON)
+    report = compared.report()
     assert compared.table()["attack_success"].to_list() == [
         run.summary()["personal.test_attack_success.mean@last"] for run in compared
     ]
-    assert "attack success" in compared.report().html()
-    written = "".join(path.read_text() for path in compared.report().save(tmp_path / "tables", "md"))
+    assert "attack success" in report.html()
+    [drawn] = [figure for figure in next(iter(report.figures.values())) if figure.key == "attack_success"]
+    assert "Lower is better." in drawn.caption and "The axis ends" not in drawn.caption
+    written = "".join(path.read_text() for path in report.save(tmp_path / "tables", "md"))
     assert "attack success" in written
 
 
