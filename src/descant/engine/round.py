@@ -14,6 +14,7 @@ from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, RoundRecord
 from descant.engine.server import Server
+from descant.execution import Loop
 from descant.mail import Form, Mail
 from descant.trees import Tree
 
@@ -59,11 +60,12 @@ class Round:
         """Let the attackers look at the model before a round, and change by it what they train on."""
 
         def sight() -> Seen:
-            task = self.clients.task
+            task, batched = self.clients.task, not isinstance(self.clients.execution, Loop)
             if self.method.has_shared:
-                return Seen(task, *(row[None] for row in self.server.shared(ctx)))
+                x, buffers = self.server.shared(ctx)
+                return Seen(task, x[None], buffers[None], batched)
             down = self.downlink(ctx, self.server.broadcast(ctx))
-            return Seen(task, *self.clients.personal(ctx, self.attackers.who, down))
+            return Seen(task, *self.clients.personal(ctx, self.attackers.who, down), batched)
 
         data = self.attackers.look(ctx, self.clients.data, sight)
         if data is not self.clients.data:
