@@ -256,6 +256,27 @@ def test_several_models_count_the_same(labelled: FederatedData, batched: bool) -
         assert moved == pytest.approx(-reach if rises else reach, rel=1e-6)
 
 
+def test_the_best_pattern_on_the_way_counts(labelled: FederatedData) -> None:
+    """Steps as long as the range overshoot: the pattern is never worse than the one before."""
+    stayed = 0
+    for seed in range(12):
+        torch.manual_seed(seed)
+        task = Task(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+        attack, ctx = OptimizedBackdoor(size=2, steps=2, rate=1.0), context(task, round=1)
+        state, theirs = attack.first(ctx, labelled, WHO), attack.theirs(labelled, WHO)
+        seen = Seen(task, task.start()[None], task.buffer_start()[None])
+        found = attack.adapt(ctx, state, labelled, WHO, lambda seen=seen: seen)  # type: ignore[misc]
+        assert found is not None
+        before, after = (
+            float(task.loss(seen.outputs(attack.stamp(theirs, s["trigger"]))[0], torch.zeros(100).long()).mean())
+            for s in (state, found)
+        )
+        same = torch.equal(found["trigger"], state["trigger"])
+        assert after == before if same else after < before
+        stayed += same
+    assert 0 < stayed < 12, "both happen"
+
+
 @pytest.mark.slow
 def test_a_trigger_that_was_looked_for_works_better_on_personal_models() -> None:
     """Ditto's personal models hold a fixed pattern off, and less so one that follows the shared model."""
