@@ -16,6 +16,7 @@ from scipy.optimize import brentq, minimize
 from torch import nn
 
 from descant import FederatedData, Task
+from descant.codecs import TopK
 from descant.draws import uniform
 from descant.engine.cohort import finished_share
 from descant.errors import SettingError, TaskError
@@ -249,13 +250,25 @@ def test_labels_of_zero_and_one_and_a_model_without_a_bias(two: FederatedData) -
     assert by_labels.shape == (N, 4) and far(by_labels, deployed(run(plain, two, method))) <= 1e-12
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("trouble", [{"stragglers": 0.7}, {"lost": 0.4}, {"cohort": 3}], ids=str)
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "trouble",
+    [{"stragglers": 0.7}, {"lost": 0.4}, {"cohort": 3}, {"codec": TopK(share=0.4, feedback=False)}],
+    ids=["late", "lost", "few", "top-k"],
+)
 def test_the_gap_falls_whoever_is_late_or_lost(two: FederatedData, score: Task, trouble: dict[str, Any]) -> None:
     """What clients send says where they are, so that the next message makes up for a lost one."""
     done = run(score, two, MOCHA(lam=LAM, loss="squared", epochs=2, every=NEVER), rounds=60, **trouble)
     gaps = column(done, "duality_gap")
     assert gaps[0] > 0.1 and gaps[-1] <= 1e-4
+
+
+@pytest.mark.parametrize("mode", ["loop", pytest.param("compile", marks=pytest.mark.slow)])
+def test_every_mode_gives_the_same(two: FederatedData, score: Task, mode: Any) -> None:
+    method = MOCHA(lam=LAM, loss="logistic", every=2)
+    done = run(score, two, method, rounds=3, mode=mode)
+    assert done.config["execution"]["mode"] == mode and done.config["execution"]["fallbacks"] == []
+    assert far(deployed(done), deployed(run(score, two, method, rounds=3))) <= 1e-10
 
 
 def test_a_straggler_takes_a_part_of_the_steps(two: FederatedData, score: Task) -> None:

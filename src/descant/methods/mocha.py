@@ -50,6 +50,9 @@ class MOCHA(Method):
     learnt, where there are more clients than numbers in a model (the authors' code lifts the eigenvalues of W W' to
     1e-7). A client that has not been heard has w_k = 0, which would tie it to zero for good: it stays apart, with
     Sigma_kk = 1/N, and the others share the rest of the trace. `lam` is 1e-4 in the authors' code too.
+
+    A message says where its client stands, so that the next one makes up for one that is lost, and for what a codec
+    leaves out of it: `top-k` goes with `feedback` off.
     """
 
     name: ClassVar[str] = "mocha"
