@@ -171,16 +171,16 @@ def test_the_gap_falls_to_zero_and_models_to_the_primal_solution(
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_so_they_do_where_clients_are_related(two: FederatedData, score: Task, loss: Any) -> None:
-    """After round 40 with the relationship that the models of unrelated clients give, found without a dual."""
-    epochs = 40 if loss == "hinge" else 4  # which is not smooth, and slow to converge
-    done = run(score, two, MOCHA(lam=LAM, loss=loss, epochs=epochs, every=40, epsilon=0.01), rounds=79)
+    """After round 130 with the relationship that the models of unrelated clients give, found without a dual."""
+    done = run(score, two, MOCHA(lam=LAM, loss=loss, epochs=2, every=130, epsilon=0.01), rounds=259)
     gaps = column(done, "duality_gap")
-    assert gaps[40] > 1e-3 and gaps[78] <= 1e-5 and min(gaps) >= -1e-12
+    assert gaps[130] > 1e-3 and gaps[258] <= 1e-5 and min(gaps) >= -1e-12
     alone = solved(loss, np.eye(N) / N, *examples(two))
     root = root_of_products(alone, 0.01)
     together = solved(loss, root / np.trace(root), *examples(two))
     assert far(together, alone) > 1e-2
-    assert far(deployed(done), together) <= np.sqrt(2 * gaps[78] / LAM)  # since lam/2 |Z - Z*|^2 is at most the gap
+    within = np.sqrt(2 * max(gaps[258], 1e-9) / LAM)  # since lam/2 |Z - Z*|^2 is at most the gap
+    assert far(deployed(done), together) <= within
 
 
 @pytest.mark.slow
