@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from toys.attacks import Grudge, Opposite, Veiled
 from toys.codecs import DGC, LBGM, Spoiled, Unable
-from toys.mocha import Mocha
 from toys.noise import NoisyFedAvg, PrivateFedAvg
 from toys.subspace import Subspace
 
@@ -23,7 +22,7 @@ from descant.aggregators import CenteredClipping, KLoss
 from descant.attacks import ALIE, Backdoor, Mimic, OptimizedBackdoor, RandomLabels, SignFlip
 from descant.codecs import Float16, TopK
 from descant.engine import Record, RoundRecord
-from descant.methods import AFL, FLAME, L2SGD, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
+from descant.methods import AFL, FLAME, L2SGD, MOCHA, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from descant.trees import Tree
 
 LOCAL: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
@@ -35,8 +34,8 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "afl": (AFL(**LOCAL, gamma=0.2, draw="mixture"), {}),
     "l2sgd": (L2SGD(batch=3), {"cohort": None}),
     "l2sgd top-k": (L2SGD(batch=3), {"codec": TopK(share=0.4), "lost": 0.2}),
-    "mocha": (Mocha(lam=3.0), {}),
-    "mocha top-k": (Mocha(lam=3.0), {"codec": TopK(share=0.4)}),
+    "mocha": (MOCHA(lam=3.0, loss="squared", every=3), {"stragglers": 0.5}),
+    "mocha top-k": (MOCHA(lam=3.0, loss="squared", every=3), {"codec": TopK(share=0.4), "lost": 0.2}),
     "dgc": (AVG, {"codec": DGC(share=0.1)}),
     "lbgm": (AVG, {"codec": LBGM(delta=0.5), "lost": 0.2}),
     "lbgm of positions": (FLAME(**LOCAL), {"codec": LBGM(delta=0.5), "lost": 0.2}),
@@ -119,7 +118,7 @@ def test_a_killed_and_resumed_run_ends_as_the_unbroken_one(
     settings: dict[str, Any],
 ) -> None:
     method, with_ = CASES[case]
-    if isinstance(method, Mocha):
+    if isinstance(method, MOCHA):
         task, data = regression
     how: dict[str, Any] = {"rounds": 9, "cohort": 3, "evaluate": 4, "mode": "vmap"} | settings | with_
     drawn = iter((17, 17, 23))  # what the system draws for both runs, and otherwise for the resumed process
