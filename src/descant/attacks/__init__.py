@@ -5,6 +5,7 @@ from descant.attacks.forging import Forging
 from descant.attacks.knowing import ALIE, InnerProduct, Knowing, MinMax, MinSum
 from descant.attacks.labels import FlippedLabels, RandomLabels
 from descant.attacks.noise import Gaussian, RandomUpdate, SameValue
+from descant.attacks.presets import PRESETS, Preset
 from descant.attacks.scaling import RandomScale, Replacement
 from descant.attacks.signflip import SignFlip
 
@@ -29,6 +30,7 @@ ATTACKS: dict[str, type[Attack]] = {
 __all__ = [
     "ALIE",
     "ATTACKS",
+    "PRESETS",
     "Attack",
     "FlippedLabels",
     "Forging",
@@ -37,6 +39,7 @@ __all__ = [
     "Knowing",
     "MinMax",
     "MinSum",
+    "Preset",
     "RandomLabels",
     "RandomScale",
     "RandomUpdate",

@@ -236,22 +236,25 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """List what can be named in settings: methods, aggregators, data sets, models and so on."""
-    from descant.catalog import CATALOG
-    from descant.cli.tables import entries_table, kinds_table
-    from descant.listing import entries
+    from descant.catalog import CATALOG, SETS
+    from descant.cli.tables import entries_table, kinds_table, presets_table
+    from descant.listing import entries, presets
 
     if kind is None:
-        names = {each.value: list(CATALOG.get(each.value, ())) for each in Kind}
+        names = {each.value: [*CATALOG.get(each.value, ()), *SETS.get(each.value, ())] for each in Kind}
         if as_json:
             print(json.dumps(names, indent=2))
         else:
             out.print(kinds_table(names))
         return
     found: list[dict[str, Any]] = entries(kind.value) if kind.value in CATALOG else []
+    sets = presets(kind.value)
     if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        out.print(entries_table(kind.value, found))
+        print(json.dumps(found + sets, indent=2))
+        return
+    out.print(entries_table(kind.value, found))
+    if sets:
+        out.print(presets_table(kind.value, sets))
 
 
 @app.command()

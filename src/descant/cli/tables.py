@@ -162,6 +162,24 @@ def entries_table(kind: str, entries: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def presets_table(kind: str, presets: Sequence[dict[str, Any]]) -> Table:
+    """Names that stand for several parts: what they are, the parts, and the shares of attackers in the paper."""
+    table = Table(title=f"presets of {kind}", title_justify="left", show_lines=True)
+    for heading in ("name", "what it is", f"the same {kind}", "malicious"):
+        table.add_column(heading)
+    for preset in presets:
+        parts = (
+            f"{part['name']}({', '.join(f'{f}={_brief(v)}' for f, v in part.items() if f != 'name')})"
+            for part in preset["parts"]
+        )
+        table.add_row(preset["name"], preset["summary"], ", ".join(parts), ", ".join(map(str, preset["malicious"])))
+    return table
+
+
+def _brief(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def kinds_table(names: dict[str, list[str]]) -> Table:
     """What can be listed: the kinds of things that settings name, with their names."""
     table = Table(title="descant list KIND shows one of these", title_justify="left", show_lines=True)

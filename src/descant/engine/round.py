@@ -8,7 +8,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.draws import uniform
 from descant.engine.clients import Clients
-from descant.engine.links import Broadcast, through
+from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, RoundRecord
 from descant.engine.server import Server
@@ -32,7 +32,7 @@ class Round:
         silent = self.method.silent(self.server.view(ctx))
         down = {} if silent in (True, "down") else self.downlink(ctx, self.server.broadcast(ctx))
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"))
-        sent = self.attack(ctx, self.clients.refer(mail, down))
+        sent = self.attack(ctx, self.clients.refer(mail, down), down)
         mail, lost, refused = self.uplink(ctx, sent, down)
         if refused and not lost and not mail and not bool(torch.isin(sent.clients, self.malicious).all()):
             raise CollapseError(f"none of the {refused} messages was finite")
@@ -54,12 +54,12 @@ class Round:
             lots.append(self.clients.work(ctx, who, down, sending))
         return Mail.join(lots)
 
-    def attack(self, ctx: Context, mail: Mail) -> Mail:
+    def attack(self, ctx: Context, mail: Mail, down: Broadcast) -> Mail:
         """The mail with the messages of malicious clients forged."""
         forged = torch.isin(mail.clients, self.malicious)
         if not mail or not bool(forged.any()):
             return mail
-        mine, benign = mail.only(forged), mail.only(~forged)
+        mine, benign = as_heard(self.method, mail.only(forged), down), mail.only(~forged)
         ctx = ctx.of_parties(mine.clients)
         for i, attack in enumerate(self.plan.attacks):
             memory, mine = attack.forge(ctx, within(str(i), self.attackers), mine, benign)
