@@ -71,14 +71,12 @@ def print_robustness(report: RobustReport, console: Console) -> None:
     """Print a table an attack, and then the worst case of every method."""
     from descant.cli.fit import Column, print_fitted
 
-    worst = [report.worst_table()] if report.worst else []
-    for table in [*(report.table_of(attack) for attack in report.drawn.attacks), *worst]:
+    for title, table in (report.attack_tables | report.worst_tables).items():
         columns = [
             Column(head, [row[i].text for row in table.rows], rank=i if i > 1 else 0)
             for i, head in enumerate(table.columns)
             if i
         ]
-        title = table.caption.partition(":")[0]
         print_fitted(console, table.columns[0], [row[0].text for row in table.rows], columns, title=title)
     console.print(f"Figures are the {report.said()}", markup=False)
     for line in (report.verdict(), *report.notices()):

@@ -46,13 +46,20 @@ class RobustReport:
         return robust_palette(self.drawn.methods, self.alone)
 
     @property
-    def tables(self) -> list[Table]:
-        """Each method's worst attack, then a table an attack as the papers print them, then the collapses."""
-        several = [self.worst_table()] if self.worst else []
-        found = [*several, *(self.table_of(attack) for attack in self.drawn.attacks)]
+    def tables(self) -> dict[str, Table]:
+        """By title: each method's worst attack, then a table an attack as the papers print them, then collapses."""
+        gone = self.collapses()
+        return self.worst_tables | self.attack_tables | ({"Collapses": gone} if gone.rows else {})
+
+    @property
+    def attack_tables(self) -> dict[str, Table]:
         if not self.drawn.attacks:
-            found.append(self.table_of(CLEAN))
-        return [table for table in (*found, self.collapses()) if table.rows]
+            return {"Nobody attacks": self.table_of(CLEAN)}
+        return {f"Under {attack}": self.table_of(attack) for attack in self.drawn.attacks}
+
+    @property
+    def worst_tables(self) -> dict[str, Table]:
+        return {"The worst attack on each method": self.worst_table()} if self.worst else {}
 
     def table_of(self, attack: str) -> Table:
         """Methods against fractions, under one attack."""
@@ -62,8 +69,7 @@ class RobustReport:
             (TableCell(method, method), *(_cell(under.get((method, fraction))) for fraction in fractions))
             for method in self.drawn.methods
         ]
-        title = "Nobody attacks" if attack == CLEAN else f"Under {attack}"
-        return Table(f"{title}: {self.said()}", ("method", *map(_share, fractions)), tuple(lines))
+        return Table("As above, by the share of attackers.", ("method", *map(_share, fractions)), tuple(lines))
 
     def worst_table(self) -> Table:
         """Each method under its worst attack, by every fraction."""
@@ -75,7 +81,7 @@ class RobustReport:
             )
             for method in self.drawn.methods
         ]
-        caption = f"The worst attack on every method, by name: {self.said()} A collapse is worse than any figure."
+        caption = f"Figures are the {self.said()} It is worse than any figure."
         return Table(caption, ("method", *map(_share, fractions)), tuple(lines))
 
     def collapses(self) -> Table:
@@ -119,8 +125,8 @@ class RobustReport:
         text = f"{said} {best.place.method} has the best worst case, {short(best.mean)} under {best.place.attack}"
         gone = [outcome.place.method for outcome in cases if outcome.collapsed]
         text += f"; {', '.join(gone)} collapse{'s' if len(gone) == 1 else ''}" if gone else ""
-        own = [f"{o.place.method} {short(o.mean)}" for o in every if o not in cases and not o.collapsed]
-        return f"{text}. Training alone, which attackers cannot reach, has {', '.join(own)}." if own else f"{text}."
+        own = [f"{o.place.method} has {short(o.mean)}" for o in every if o not in cases and not o.collapsed]
+        return f"{text} ({', '.join(own)}, out of their reach)." if own else f"{text}."
 
     def notices(self) -> list[str]:
         """What a reader must know first."""
