@@ -133,7 +133,7 @@ def test_it_reads_a_file_and_what_is_finished(tmp_path: Path) -> None:
     assert seen and len(rounds) == seen and again.table().equals(first.table())
     assert first.table()["assumed"].to_list() == [None, 1.0, None, 1.0]
     assert [figure.key for figure in first._report().figures] == ["fractions", "attacks", "assumed"]
-    with pytest.raises(SettingError, match="methods: the settings file .* has them already"):
+    with pytest.raises(SettingError, match=r"methods: the settings file .* has them already"):
         dc.robustness(file, methods=["fedavg"])
 
 

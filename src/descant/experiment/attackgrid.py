@@ -97,7 +97,7 @@ def rows_under_attack(values: Values) -> Iterator[tuple[Place, dict[str, Any], d
     common = dict(values)
     if "malicious" in common:
         raise SettingError("'malicious' is a setting of a single run: a table of robustness has 'fractions'")
-    if common.get("methods") is None and "method" not in common:
+    if common.get("methods") is None:
         raise SettingError("methods: a table of robustness needs them: a list, or a mapping from labels to methods")
     given = common.pop("fractions", None)
     fractions = () if given is None else _fractions("fractions", given)

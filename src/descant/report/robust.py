@@ -14,9 +14,14 @@ from descant.report.figure import Figure, Palette
 from descant.report.gather import Entry
 from descant.report.page import facts, filled, legend, placed
 from descant.report.robust_figures import Drawn, robust_figures, robust_palette
-from descant.report.tables import RULES, Table, TableCell, full_settings
+from descant.report.tables import Table, TableCell, full_settings
 
 _KEY = "robustness"
+_ROUNDS = {
+    "chosen_on_valid": "the round chosen on validation data",
+    "last": "the last round",
+    "best_on_test": "the best round on test data",
+}
 
 
 class RobustReport:
@@ -81,7 +86,7 @@ class RobustReport:
             )
             for method in self.drawn.methods
         ]
-        caption = f"Figures are the {self.said()} It is worse than any figure."
+        caption = f"Figures are the {self.said()}"
         return Table(caption, ("method", *map(_share, fractions)), tuple(lines))
 
     def collapses(self) -> Table:
@@ -105,7 +110,7 @@ class RobustReport:
         over = "" if seeds == 1 else f", ± standard deviation over {seeds} seeds"
         text = (
             f"test {self.drawn.metric} of the benign clients{over}, and in parentheses its variance over clients, "
-            f"at the {RULES[self.rule].removeprefix('the ')}; a star is a collapse, with its round."
+            f"at {_ROUNDS[self.rule]}; a star is a collapse, with its round, and worse than any figure."
         )
         looks = " This choice looks at the test data: it is here because papers print it."
         return text + (looks if self.rule == "best_on_test" else "")

@@ -97,7 +97,8 @@ def _of(found: Iterable[Outcome], method: str) -> list[Outcome]:
 def _lines(found: Sequence[Outcome], attack: str, drawn: Drawn, palette: Palette) -> Chart:
     low, high = drawn.span
     gone = [outcome for outcome in found if outcome.collapsed]
-    step, rank = (high - low) / 14, {}
+    step = (high - low) / 14
+    rank: dict[Place, int] = {}
     for outcome in gone:  # stars of one share stand above each other
         rank[outcome.place] = sum(p.fraction == outcome.place.fraction for p in rank)
     foot = low - step * (max(rank.values(), default=-1) + 1.5)
@@ -110,12 +111,10 @@ def _lines(found: Sequence[Outcome], attack: str, drawn: Drawn, palette: Palette
     labels = list(dict.fromkeys(outcome.place.method for outcome in found))
     shares = sorted({outcome.place.fraction for outcome in found})
     axis = alt.Axis(grid=False, format="~%", values=shares)
-    base = alt.Chart().encode(
-        alt.X("fraction:Q", title="clients that attack", axis=axis, scale=alt.Scale(padding=14))
-    )
-    y = alt.Y(
-        "mean:Q", title=f"test {drawn.metric}", scale=alt.Scale(domain=[foot if gone else low, high], nice=False)
-    )
+    x = alt.X("fraction:Q", title="clients that attack", axis=axis, scale=alt.Scale(padding=14))
+    ticks = alt.Axis(labelExpr=f"datum.value < {low} ? '' : datum.label")  # below stand the stars
+    reach = alt.Scale(domain=[foot if gone else low, high], nice=False)
+    base, y = alt.Chart().encode(x), alt.Y("mean:Q", title=f"test {drawn.metric}", scale=reach, axis=ticks)
     shown = base.transform_filter("isValid(datum.mean)")
     value = alt.Tooltip("text:N", title=f"test {drawn.metric} (variance)")
     tooltip = ["method:N", alt.Tooltip("fraction:Q", format="~%"), value]
@@ -139,11 +138,14 @@ def _methods_and_attacks(drawn: Drawn) -> list[Figure]:
     panels = []
     for fraction in drawn.fractions:
         there = [o for o in drawn.table.values() if o.place.attack != CLEAN and o.place.fraction == fraction]
-        rows = [_row(outcome) | {"is_worst": worst.get(_key(outcome)) is outcome} for outcome in there]
-        for outcome in [worst[at] for at in dict.fromkeys(map(_key, there)) if at in worst]:
-            rows.append(_row(outcome) | {"attack": WORST, "is_worst": False, "under": outcome.place.attack})
         columns = [attack for attack in drawn.attacks if any(o.place.attack == attack for o in there)]
-        heat = _heat(rows, drawn, x=("attack", [*columns, WORST]), y=("method", drawn.methods))
+        several = len(columns) > 1
+        rows = [_row(o) | {"is_worst": several and worst.get(_key(o)) is o} for o in there]
+        for outcome in [worst[at] for at in dict.fromkeys(map(_key, there)) if at in worst and several]:
+            rows.append(_row(outcome) | {"attack": WORST, "is_worst": False, "under": outcome.place.attack})
+        heat = _heat(
+            rows, drawn, x=("attack", [*columns, *([WORST] if several else [])]), y=("method", drawn.methods)
+        )
         panels.append(heat.properties(title=panel_title(f"{percent(fraction)} of the clients attack")))
     if not panels:
         return []
