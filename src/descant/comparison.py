@@ -17,6 +17,7 @@ from descant.experiment.cells import Cell
 from descant.experiment.declaration import Call, declared
 from descant.experiment.grid import Grid, comparison
 from descant.experiment.harm import worse_than_alone
+from descant.experiment.history import SUCCESS
 from descant.experiment.objects import Problem, grid_of
 from descant.experiment.progress import Progress
 from descant.experiment.table import rows, with_spread
@@ -140,6 +141,8 @@ class Comparison:
             "std": f"{model}.test_{metric}.std@{rule}",
             "test_loss": f"{model}.test_loss.mean@{rule}",
         }
+        if any(SUCCESS in column for run in self for column in run.history.columns(model)):
+            named[SUCCESS] = f"{model}.test_{SUCCESS}.mean@{rule}"
         spent = ("bytes_up", "bytes_down", "gradients_per_client", "examples_per_client", "seconds")
         harmed = worse_than_alone(self.runs, rule, first)
         lines = []

@@ -20,7 +20,7 @@ from toys.subspace import Subspace
 
 import descant as dc
 from descant.aggregators import CenteredClipping, KLoss
-from descant.attacks import RandomLabels, SignFlip
+from descant.attacks import ALIE, Backdoor, Mimic, OptimizedBackdoor, RandomLabels, SignFlip
 from descant.codecs import Float16, TopK
 from descant.engine import Record, RoundRecord
 from descant.methods import AFL, FLAME, L2SGD, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
@@ -46,6 +46,13 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "opposite": (AVG, {"attacks": [Opposite()], "malicious": [0, 3]}),
     "grudge": (FedPlus(**LOCAL), {"attacks": [*FLIP, Grudge()], "malicious": 0.4}),
     "random labels": (AVG, {"attacks": [RandomLabels()], "malicious": [1, 4]}),
+    "mimic": (AVG, {"attacks": [Mimic(warmup=3)], "malicious": [1, 4]}),
+    "mimic of positions": (FLAME(**LOCAL), {"attacks": [Mimic(warmup=6)], "malicious": [1, 4]}),
+    "searched": (AVG, {"attacks": [ALIE(z="search")], "malicious": 2, "aggregator": CenteredClipping(tau=0.05)}),
+    "positions": (Scaffold(**LOCAL), {"attacks": "lp-proj/poison", "malicious": 2}),
+    "backdoor": (Ditto(solver=AVG, **LOCAL), {"attacks": [Backdoor(size=1), "replacement"], "malicious": [1, 4]}),
+    "a trigger that is looked for": (AVG, {"attacks": OptimizedBackdoor(size=1, every=3), "malicious": [1, 4]}),
+    "and on personal models": (LpProj(**LOCAL, dim=5), {"attacks": OptimizedBackdoor(size=1), "malicious": [1, 4]}),
     "private poison": (AVG, {"attacks": [Veiled()], "malicious": [1, 4]}),
     "noise": (NoisyFedAvg(**LOCAL), {}),
     "private noise": (PrivateFedAvg(**LOCAL), {"secret": 11}),

@@ -41,12 +41,14 @@ class Forging(Attack):
 
     def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
         if self.on == "update":
-            honest, sent = mail.updates(), mail.moved
+            honest = mail.updates()
         elif self.on == "position":
-            honest, sent = mail.positions(), mail.placed
+            honest = mail.positions()
         else:
-            honest, sent = {n: leaf for n, leaf in mail.items() if leaf.is_floating_point()}, mail.with_leaves
-        return state, sent({name: self.forged(ctx, name, leaf, mail, benign) for name, leaf in honest.items()})
+            honest = {name: leaf for name, leaf in mail.items() if leaf.is_floating_point()}
+        forged = {name: self.forged(ctx, name, leaf, mail, benign) for name, leaf in honest.items()}
+        sent = {"message": mail.with_leaves, "update": mail.moved, "position": mail.placed}
+        return state, sent[self.on](forged)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from descant.attacks import Attack, Seen
 from descant.context import Context
+from descant.data import Part
 from descant.draws import uniform
 from descant.engine.clients import Clients
 from descant.engine.links import Broadcast, as_heard, through
@@ -19,15 +21,18 @@ from descant.trees import Tree, under, within
 class Round:
     """The rounds of a federation whose clients are all here, `at_once` of them at a time."""
 
-    def __init__(self, clients: Clients, server: Server, plan: Plan, at_once: int) -> None:
+    def __init__(
+        self, clients: Clients, server: Server, plan: Plan, at_once: int, attackers: Tree | None = None
+    ) -> None:
         self.clients, self.server, self.plan, self.at_once = clients, server, plan, at_once
         self.method, self.ledger = clients.method, clients.ledger
         self.malicious = plan.malicious.to(clients.here.device)
-        self.attackers: Tree = {}  # what the attackers remember, by attack
+        self.attackers: Tree = attackers or {}  # what the attackers remember, by attack
 
     def play(self, ctx: Context) -> RoundRecord:
         """Carry a round out. `CollapseError` is raised where the federation diverges."""
         self.ledger.open()
+        self.look(ctx)
         cohort = self.server.sample(ctx)
         silent = self.method.silent(self.server.view(ctx))
         down = {} if silent in (True, "down") else self.downlink(ctx, self.server.broadcast(ctx))
@@ -54,15 +59,53 @@ class Round:
             lots.append(self.clients.work(ctx, who, down, sending))
         return Mail.join(lots)
 
+    def look(self, ctx: Context) -> None:
+        """Let the attackers look at the model before a round, and change by it what they train on."""
+        who, party = self.malicious, ctx.of_parties(self.malicious)
+
+        def sight() -> Seen:
+            task = self.clients.task
+            if self.method.has_shared:
+                return Seen(task, *(row[None] for row in self.server.shared(ctx)))
+            down = self.downlink(ctx, self.server.broadcast(ctx))
+            return Seen(task, *self.clients.personal(ctx, who, down))
+
+        for i, attack in enumerate(self.plan.attacks if len(who) else ()):
+            memory = attack.adapt(party, within(str(i), self.attackers), self.clients.data, who, sight)
+            if memory is not None:
+                self.attackers |= under(str(i), memory)
+                self.recall(ctx, i, attack)
+
+    def recall(self, ctx: Context, i: int, attack: Attack) -> None:
+        """Let the attackers train on what they remember of an attack."""
+        party, memory = ctx.of_parties(self.malicious), within(str(i), self.attackers)
+        self.clients.use(attack.recall(party, memory, self.clients.data, self.malicious))
+
+    def restore(self, ctx: Context, attackers: Tree) -> None:
+        """Go back to what the attackers remembered."""
+        self.attackers = attackers
+        for i, attack in enumerate(self.plan.attacks if len(self.malicious) else ()):
+            self.recall(ctx, i, attack)
+
+    def probe(self, part: Part) -> Part | None:
+        """Examples that the attackers want to be answered as they say, made of a part's, if they want any."""
+        found = (attack.probe(within(str(i), self.attackers), part) for i, attack in enumerate(self.plan.attacks))
+        return next((probe for probe in found if probe is not None), None)
+
     def attack(self, ctx: Context, mail: Mail, down: Broadcast) -> Mail:
         """The mail with the messages of malicious clients forged."""
         forged = torch.isin(mail.clients, self.malicious)
         if not mail or not bool(forged.any()):
             return mail
         mine, benign = as_heard(self.method, mail.only(forged), down), mail.only(~forged)
-        ctx = ctx.of_parties(mine.clients)
+
+        def defence(sent: Mail) -> Tree:
+            told = mail.but(forged, sent)
+            return self.server.rehearse(ctx, told if self.plan.keep_nonfinite else told.only(told.finite()))
+
+        party = ctx.of_parties(mine.clients)
         for i, attack in enumerate(self.plan.attacks):
-            memory, mine = attack.forge(ctx, within(str(i), self.attackers), mine, benign)
+            memory, mine = attack.against(party, within(str(i), self.attackers), mine, benign, defence)
             self.attackers |= under(str(i), memory)
         return mail.but(forged, mine)
 

@@ -23,7 +23,7 @@ from descant.execution import Execution
 from descant.execution.tuning import at_once
 from descant.methods import Method
 from descant.state import ClientStore, Journaled
-from descant.trees import under, within, without
+from descant.trees import Tree, under, within, without
 
 Record = RoundRecord | Evaluated | Account | Collapse
 
@@ -52,11 +52,11 @@ class Simulation:
         self.round = 0
         self.last = plan.rounds  # the round to end with
         self.secret = randbits(62) if plan.secret is None else plan.secret
-        start = self.context(0)
-        for attack in plan.attacks:
-            malicious = plan.malicious.to(device)
-            data = attack.poison(start.of_parties(malicious), data, malicious)
-        self.data = data
+        start, malicious = self.context(0), plan.malicious.to(device)
+        party, attackers = start.of_parties(malicious), Tree()
+        for i, attack in enumerate(plan.attacks):
+            attackers |= under(str(i), attack.first(party, data, malicious))
+            data = attack.poison(party, data, malicious)
         self.server = Server(start, execution, method, plan, data.train.sizes, folder and folder.parent)
         told = self.server.broadcast(start)
         self.clients = Clients(start, execution, data, method, plan, told, folder)
@@ -65,9 +65,14 @@ class Simulation:
             check(method, self.server, start)
             self.newcomers = Newcomers(start, execution, newcomers, method, plan, told)
         self.ledger = self.clients.ledger
-        self.rounds = Round(self.clients, self.server, plan, trained_at_once)
+        self.rounds = Round(self.clients, self.server, plan, trained_at_once, attackers)
         self.sees: Sees | None = None  # whoever wants to see the models that are evaluated
         self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
+
+    @property
+    def data(self) -> FederatedData:
+        """What the clients hold, as attackers have poisoned it."""
+        return self.clients.data
 
     @property
     def store(self) -> ClientStore:
@@ -93,7 +98,8 @@ class Simulation:
         while True:
             if self.plan.evaluation.due(self.round, self.last):
                 ctx, at_once = self.context(self.round), self.evaluated_at_once
-                yield from evaluate(ctx, self.clients, self.server, at_once, self.newcomers, self.sees)
+                seen = (self.newcomers, self.sees, self.rounds.probe)
+                yield from evaluate(ctx, self.clients, self.server, at_once, *seen)
             if self.round >= self.last:
                 return
             self.round += 1
@@ -124,7 +130,8 @@ class Simulation:
         device = self.x0.device
         self.round = snapshot.round
         self.server.restore(without(snapshot.server, "attackers"))
-        self.rounds.attackers = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
+        attackers = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
+        self.rounds.restore(self.context(self.round), attackers)
         for name, (who, rows) in snapshot.rows.items():
             if len(who):
                 self.stores[name].write(who, rows)
