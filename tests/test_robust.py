@@ -68,6 +68,8 @@ def test_the_table_has_the_figures_of_the_benign_and_marks_collapses(found: dc.R
     assert len(rounds) == 2, "both seeds overflow"
     row = table.row(by_predicate=(pl.col("method") == "Together") & (pl.col("attack") == "blast"), named=True)
     assert (row["collapsed"], row["collapsed_round"], row["test_accuracy"]) == (2, min(rounds), None)
+    early = found.table(rule="best_on_test").filter(pl.col("collapsed") > 0)  # a round before has a figure, which
+    assert early["test_accuracy"].to_list() == early["variance"].to_list() == [None]  # would flatter it
     assert "★" in repr(found) and "Together, clean: 0." in repr(found)
 
 
