@@ -184,3 +184,14 @@ def test_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
     }.items():
         refused(descant("robustness", "table.yaml", "-q", "--set", override, cwd=tmp_path), said)
     assert not (tmp_path / "runs").exists()
+
+
+def test_training_alone_is_the_same_under_every_attack(found: dc.Robustness) -> None:
+    """So that one run at a fraction may stand for all attacks."""
+    how: dict[str, Any] = {"malicious": 0.5, "seed": 1} | HOW
+    runs = [dc.simulate(task(), DATA, METHODS["Alone"], attacks=a, **how) for a in ("random-labels", "gaussian")]
+    runs.append(found.runs[Place("Alone", "blast", 0.5)][1])
+    figures = [
+        {name: run.summary()[name] for name in run.summary() if name.startswith("personal.")} for run in runs
+    ]
+    assert figures[0] == figures[1] == figures[2] and FIGURE in figures[0]
