@@ -98,3 +98,16 @@ def test_the_figures_have_their_commands() -> None:
     part = PAGE.partition("## lp-proj's Tables 6 to 9")[2]
     assert "descant robustness examples/papers/lp-proj-attacks.yaml" in part
     assert "--set nonfinite=drop" in part and "--round best-on-test" in part
+
+
+def test_who_collapses_under_sign_flip_is_said_as_the_table_shows_it() -> None:
+    columns, found = rows("Sign flip")
+    ours = [i for i, head in enumerate(columns) if head.endswith("ours")]
+    fallen = {(name, i) for name, cells in found.items() for i in ours if "★" in cells[i]}
+    theirs = {(name, i) for name in TABLES["7"][1] for i in ours if "★" in found[name][i + 1]}
+    assert fallen == theirs and len(fallen) == 8 and "13 that stand and 8 that fall" in PAGE
+    _, both = rows("Kept or dropped")
+    for name, rounds in {"lp-proj-1": ("91", "52"), "RSA": ("88", "52")}.items():
+        kept, dropped = both[name][::2], both[name][1::2]
+        assert not any("★" in cell for cell in kept) and dropped == [f"★ {round}" for round in rounds]
+        assert f"{name} in rounds {rounds[0]} and {rounds[1]}" in PAGE

@@ -127,10 +127,13 @@ class RobustReport:
         if not standing:
             return f"{said} every method collapses under some attack." if cases else ""
         best = (max if self.drawn.higher_is_better else min)(standing, key=lambda outcome: outcome.mean)
-        text = f"{said} {best.place.method} has the best worst case, {short(best.mean)} under {best.place.attack}"
-        gone = [outcome.place.method for outcome in cases if outcome.collapsed]
+        text = f"{said} {_quoted(best.place.method)} has the best worst case, {short(best.mean)} under "
+        text += best.place.attack
+        gone = [_quoted(outcome.place.method) for outcome in cases if outcome.collapsed]
         text += f"; {', '.join(gone)} collapse{'s' if len(gone) == 1 else ''}" if gone else ""
-        own = [f"{o.place.method} has {short(o.mean)}" for o in every if o not in cases and not o.collapsed]
+        own = [
+            f"{_quoted(o.place.method)} has {short(o.mean)}" for o in every if o not in cases and not o.collapsed
+        ]
         return f"{text} ({', '.join(own)}, out of their reach)." if own else f"{text}."
 
     def notices(self) -> list[str]:
@@ -162,6 +165,11 @@ class RobustReport:
         }
         several = {id(run) for runs in self.runs.values() for run in runs}
         return filled(self.title, [section], specs, len(several))
+
+
+def _quoted(label: str) -> str:
+    """A label in a sentence: in quotes where it has a comma of its own."""
+    return f"'{label}'" if "," in label else label
 
 
 def _share(fraction: float) -> str:

@@ -153,9 +153,9 @@ def _methods_and_attacks(drawn: Drawn) -> list[Figure]:
         Figure(
             key="attacks",
             title=f"Test {drawn.metric} of the benign, by method and attack",
-            caption="Darker is better, on one scale for all panels. A frame marks each method's worst attack, and "
-            f"the last column has its figure: a defence is as good as its worst case. A star ({STAR}) is a "
-            "collapse, with its round, and worse than any figure.",
+            caption="The stronger the colour the better, on one scale for all panels. A frame marks each method's "
+            "worst attack, and the last column has its figure: a defence is as good as its worst case. A star "
+            f"({STAR}) is a collapse, with its round, and worse than any figure.",
             panels=tuple(panels),
             wide=True,
         )
@@ -187,8 +187,8 @@ def _assumed(drawn: Drawn) -> list[Figure]:
             key="assumed",
             title="Assumed against true attackers",
             caption="How a defence does that takes the share (or the number, of a round) of attackers to be what "
-            "stands at the left, where the true share is what stands below. Darker is better, on the scale of the "
-            "other heat map. Below the diagonal it assumes too few.",
+            "stands at the left, where the true share is what stands below. The stronger the colour the better, on "
+            "the scale of the other heat map. Below the diagonal it assumes too few.",
             panels=tuple(panels),
             wide=True,
         )
