@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import pairwise
 from math import prod
@@ -75,16 +76,18 @@ class Leaves:
         if not size or not len(who):
             return
         raw = rows.to(self.spec[name][1]).contiguous().view(-1).view(torch.uint8).numpy().data
-        sums = _row_sums(name, who.tolist(), raw, size)
-        with (
-            open(self._files[name], "rb+", buffering=0) as file,
-            open(self._sums_file, "rb+", buffering=0) as beside,
-        ):
+        runs = _runs(who)
+        with ThreadPoolExecutor(max_workers=1) as beside:  # checksums are found while the rows are written
+            found = beside.submit(_row_sums, name, who.tolist(), raw, size)
+            with open(self._files[name], "rb+", buffering=0) as file:
+                for start, stop, at in runs:
+                    write_at(file.fileno(), at * size, raw[start * size : stop * size], self._files[name])
+        sums = found.result()
+        with open(self._sums_file, "rb+", buffering=0) as file:
             first = list(self.spec).index(name) * self.clients
-            for start, stop, at in _runs(who):
-                write_at(file.fileno(), at * size, raw[start * size : stop * size], self._files[name])
+            for start, stop, at in runs:
                 part = sums[start:stop].view(np.uint8).data
-                write_at(beside.fileno(), (first + at) * 8, part, self._sums_file)
+                write_at(file.fileno(), (first + at) * 8, part, self._sums_file)
         changed = np.unique(who.numpy())
         self._roots[name] ^= _xor(self._sums[name][changed])
         self._sums[name][who.numpy()] = sums

@@ -26,7 +26,10 @@ class Journaled(Protocol):
         ...
 
     def changed(self) -> tuple[Tensor, Tree]:
-        """What a commit must hold: the clients and their rows that lie nowhere else."""
+        """What a commit must hold: the clients and their rows that lie nowhere else.
+
+        The rows may be those of the store itself: they are good until the store is written to.
+        """
         ...
 
     def settle(self) -> None:
@@ -94,6 +97,8 @@ class ClientStore:
 
     def changed(self) -> tuple[Tensor, Tree]:
         who = self.touched.nonzero().squeeze(1)
+        if len(who) == self.clients:  # no copy: what a commit holds is written before the next round begins
+            return who, dict(self._rows)
         return who, self.gather(who) if len(who) else {}
 
     def settle(self) -> None:
@@ -149,6 +154,8 @@ class MappedStore(ClientStore):
     def changed(self) -> tuple[Tensor, Tree]:
         if not self._held:
             return torch.empty(0, dtype=torch.int64), {}
+        if len(self._held) == 1:
+            return self._held[0]
         who = torch.cat([ids for ids, _ in self._held])
         last = _last_of_each(who)
         joined = {name: torch.cat([rows[name] for _, rows in self._held]) for name in self.spec}
