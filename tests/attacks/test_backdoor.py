@@ -227,16 +227,54 @@ def test_a_trigger_is_looked_for_by_signed_steps_on_the_model(
     assert replace(attack, every=2).adapt(later, state, poisoned, WHO, sight) is None
 
 
-def test_several_models_count_the_same(labelled: FederatedData, linear: Task) -> None:
+@pytest.mark.parametrize("batched", [True, False], ids=["in one program", "one by one"])
+def test_several_models_count_the_same(labelled: FederatedData, batched: bool) -> None:
     """Of a method without a shared model, the loss is the mean over the attackers' own."""
-    attack, ctx = OptimizedBackdoor(size=2, steps=3), context(linear, round=1)
-    state, x = attack.first(ctx, labelled, WHO), linear.start()
-    one, two = (
-        attack.adapt(ctx, state, labelled, WHO, lambda K=K: Seen(linear, x.expand(K, -1), x.new_zeros(K, 0)))
-        for K in (1, 2)
-    )
-    assert one is not None and two is not None
-    torch.testing.assert_close(one["trigger"], two["trigger"], rtol=1e-12, atol=0)
+    torch.manual_seed(3)
+    task = Task(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+    x = task.start() + torch.randn(3, task.dim, dtype=torch.float64)
+    seen = Seen(task, x, x.new_zeros(3, 0), batched)
+    inputs = labelled.test.inputs
+    by_module = torch.stack([task.module(row)(inputs) for row in x])
+    torch.testing.assert_close(seen.outputs(inputs), by_module, rtol=1e-12, atol=1e-12)
+    attack, ctx = OptimizedBackdoor(size=2, steps=1, rate=1e-3), context(task, round=1)
+    state = attack.first(ctx, labelled, WHO)
+    found = attack.adapt(ctx, state, labelled, WHO, lambda: seen)
+    assert found is not None
+
+    def loss(trigger: torch.Tensor) -> float:
+        bearing, wanted = attack.stamp(attack.theirs(labelled, WHO), trigger), torch.zeros(100, dtype=torch.int64)
+        losses = [nn.functional.cross_entropy(task.module(row)(bearing), wanted) for row in x]
+        return float(torch.stack(losses).mean().detach())
+
+    reach = 1e-3 * float(attack.theirs(labelled, WHO).max() - attack.theirs(labelled, WHO).min())
+    for i in range(2):  # the sign of the slope, by differences
+        off = torch.zeros(2, dtype=torch.float64)
+        off[i] = 1e-6
+        rises = loss(state["trigger"] + off) > loss(state["trigger"] - off)
+        moved = float(found["trigger"][i] - state["trigger"][i])
+        assert moved == pytest.approx(-reach if rises else reach, rel=1e-6)
+
+
+def test_the_best_pattern_on_the_way_counts(labelled: FederatedData) -> None:
+    """Steps as long as the range overshoot: the pattern is never worse than the one before."""
+    stayed = 0
+    for seed in range(12):
+        torch.manual_seed(seed)
+        task = Task(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+        attack, ctx = OptimizedBackdoor(size=2, steps=2, rate=1.0), context(task, round=1)
+        state, theirs = attack.first(ctx, labelled, WHO), attack.theirs(labelled, WHO)
+        seen = Seen(task, task.start()[None], task.buffer_start()[None])
+        found = attack.adapt(ctx, state, labelled, WHO, lambda seen=seen: seen)  # type: ignore[misc]
+        assert found is not None
+        before, after = (
+            float(task.loss(seen.outputs(attack.stamp(theirs, s["trigger"]))[0], torch.zeros(100).long()).mean())
+            for s in (state, found)
+        )
+        same = torch.equal(found["trigger"], state["trigger"])
+        assert after == before if same else after < before
+        stayed += same
+    assert 0 < stayed < 12, "both happen"
 
 
 @pytest.mark.slow
@@ -277,11 +315,14 @@ def test_it_is_kept_and_in_tables(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_is_in_comparisons_and_reports(tmp_path: Path) -> None:
     compared = dc.compare(net(), pictures(3, 45), ["fedavg", "ditto"], **COMMON)
+    report = compared.report()
     assert compared.table()["attack_success"].to_list() == [
         run.summary()["personal.test_attack_success.mean@last"] for run in compared
     ]
-    assert "attack success" in compared.report().html()
-    written = "".join(path.read_text() for path in compared.report().save(tmp_path / "tables", "md"))
+    assert "attack success" in report.html()
+    [drawn] = [figure for figure in next(iter(report.figures.values())) if figure.key == "attack_success"]
+    assert "Lower is better." in drawn.caption and "The axis ends" not in drawn.caption
+    written = "".join(path.read_text() for path in report.save(tmp_path / "tables", "md"))
     assert "attack success" in written
 
 

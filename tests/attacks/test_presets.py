@@ -35,6 +35,10 @@ def test_strengths_are_the_papers() -> None:
     for kind, coded in (("same-value", 0.01), ("sign-flip", 1.0), ("gaussian", 1.0)):
         assert strengths(f"flame/{kind}")[0] ** 2 == pytest.approx(0.1, rel=1e-15)
         assert strengths(f"flame-code/{kind}") == [coded]
+    turned = {
+        name: attack.of for name in PRESETS for attack in PRESETS[name].attacks if isinstance(attack, SignFlip)
+    }
+    assert turned == {"lp-proj/sign-flip": "own", "flame/sign-flip": "own", "flame-code/sign-flip": "received"}
     for name in PRESETS:
         points = [attack.on for attack in PRESETS[name].attacks if hasattr(attack, "on")]
         assert points == (["update"] if name[:8] in ("ditto/A2", "ditto/A3") else ["position"] * len(points)), name

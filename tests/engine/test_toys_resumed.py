@@ -102,7 +102,7 @@ def remembered(run: dc.Run) -> dict[str, Tree]:
         "server": simulation.server.tree() | simulation.server.state,
         "clients": simulation.store.leaves,
         "copies": simulation.server.copies.leaves,
-        "attackers": simulation.rounds.attackers,
+        "attackers": simulation.attackers.memory,
     }
 
 

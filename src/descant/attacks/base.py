@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from descant.context import Context
 from descant.data import FederatedData, Part
@@ -30,6 +31,17 @@ class Seen(NamedTuple):
     task: Task
     x: Tensor  # [K, d]
     buffers: Tensor  # [K, b]
+    batched: bool = True  # whether the module runs for several clients in one program
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """What all the models say of the same inputs [B, ...]: [K, B, ...], with a gradient in the inputs."""
+
+        def one(x: Tensor, buffers: Tensor) -> Tensor:
+            return self.task.apply(x, buffers, inputs)[0]
+
+        if self.batched:
+            return vmap(one)(self.x, self.buffers)
+        return torch.stack([one(x, buffers) for x, buffers in zip(self.x, self.buffers, strict=True)])
 
 
 Sight = Callable[[], Seen]

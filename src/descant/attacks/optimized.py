@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value, vmap
 
 from descant.attacks.backdoor import Backdoor
 from descant.attacks.base import Sight
@@ -52,25 +51,27 @@ class OptimizedBackdoor(Backdoor):
     def adapt(self, ctx: Context, state: Tree, data: FederatedData, who: Tensor, sight: Sight) -> Tree | None:
         if (ctx.round - 1) % self.every:
             return None
-        seen, task, x, buffers = self.theirs(data, who), *sight()
+        seen, models = self.theirs(data, who), sight()
         low, high = seen.min(), seen.max()
         order = uniform(ctx.seed, self.name, torch.arange(len(seen), device=seen.device)).argsort()
         inputs = seen[order[: self.examples]]
-        wanted = torch.full((len(inputs),), self.target, device=inputs.device)
+        wanted = torch.full((len(inputs) * len(models.x),), self.target, device=inputs.device)
 
-        def loss(trigger: Tensor) -> Tensor:
-            bearing = self.stamp(inputs, trigger)
-            outputs = vmap(lambda x, buffers: task.apply(x, buffers, bearing)[0])(x, buffers)  # [K, B, ...]
-            losses: Tensor = task.loss(outputs.flatten(0, 1), wanted.repeat(len(x)))
-            return losses.mean()
+        def descend(trigger: Tensor) -> tuple[Tensor, Tensor]:
+            """The mean loss of the target over all models and examples, and its gradient."""
+            with torch.enable_grad():
+                trigger = trigger.detach().requires_grad_()
+                outputs = models.outputs(self.stamp(inputs, trigger))  # [K, B, ...]
+                loss = models.task.loss(outputs.flatten(0, 1), wanted).mean()
+            return loss.detach(), torch.autograd.grad(loss, trigger)[0]
 
-        descend, trigger = grad_and_value(loss), state["trigger"]
-        best, least = trigger, torch.full_like(low, torch.inf)
+        best = trigger = state["trigger"]
+        least, slope = descend(trigger)
         for _ in range(self.steps):
-            slope, value = descend(trigger)
-            best, least = torch.where(value < least, trigger, best), torch.minimum(value, least)
             trigger = (trigger - self.rate * (high - low) * slope.sign().nan_to_num()).clamp(low, high)
-        return {"trigger": torch.where(loss(trigger) < least, trigger, best).detach()}
+            loss, slope = descend(trigger)
+            best, least = torch.where(loss < least, trigger, best), torch.minimum(loss, least)
+        return {"trigger": best}
 
     def recall(self, ctx: Context, state: Tree, data: FederatedData, who: Tensor) -> FederatedData:
         return self.stamped(data, self.bears(ctx, data, who), state["trigger"])

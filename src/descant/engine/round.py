@@ -5,29 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from descant.attacks import Attack, Seen
+from descant.attacks import Seen
 from descant.context import Context
-from descant.data import Part
 from descant.draws import uniform
+from descant.engine.attackers import Attackers
 from descant.engine.clients import Clients
 from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, RoundRecord
 from descant.engine.server import Server
+from descant.execution import Loop
 from descant.mail import Form, Mail
-from descant.trees import Tree, under, within
+from descant.trees import Tree
 
 
 class Round:
     """The rounds of a federation whose clients are all here, `at_once` of them at a time."""
 
-    def __init__(
-        self, clients: Clients, server: Server, plan: Plan, at_once: int, attackers: Tree | None = None
-    ) -> None:
+    def __init__(self, clients: Clients, server: Server, plan: Plan, at_once: int, attackers: Attackers) -> None:
         self.clients, self.server, self.plan, self.at_once = clients, server, plan, at_once
-        self.method, self.ledger = clients.method, clients.ledger
-        self.malicious = plan.malicious.to(clients.here.device)
-        self.attackers: Tree = attackers or {}  # what the attackers remember, by attack
+        self.method, self.ledger, self.attackers = clients.method, clients.ledger, attackers
 
     def play(self, ctx: Context) -> RoundRecord:
         """Carry a round out. `CollapseError` is raised where the federation diverges."""
@@ -39,7 +36,7 @@ class Round:
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"))
         sent = self.attack(ctx, self.clients.refer(mail, down), down)
         mail, lost, refused = self.uplink(ctx, sent, down)
-        if refused and not lost and not mail and not bool(torch.isin(sent.clients, self.malicious).all()):
+        if refused and not lost and not mail and not bool(self.attackers.among(sent).all()):
             raise CollapseError(f"none of the {refused} messages was finite")
         self.ledger.report(self.server.step(ctx, mail))
         self.reply(ctx, mail.clients)
@@ -61,53 +58,31 @@ class Round:
 
     def look(self, ctx: Context) -> None:
         """Let the attackers look at the model before a round, and change by it what they train on."""
-        who, party = self.malicious, ctx.of_parties(self.malicious)
 
         def sight() -> Seen:
-            task = self.clients.task
+            task, batched = self.clients.task, not isinstance(self.clients.execution, Loop)
             if self.method.has_shared:
-                return Seen(task, *(row[None] for row in self.server.shared(ctx)))
+                x, buffers = self.server.shared(ctx)
+                return Seen(task, x[None], buffers[None], batched)
             down = self.downlink(ctx, self.server.broadcast(ctx))
-            return Seen(task, *self.clients.personal(ctx, who, down))
+            return Seen(task, *self.clients.personal(ctx, self.attackers.who, down), batched)
 
-        for i, attack in enumerate(self.plan.attacks if len(who) else ()):
-            memory = attack.adapt(party, within(str(i), self.attackers), self.clients.data, who, sight)
-            if memory is not None:
-                self.attackers |= under(str(i), memory)
-                self.recall(ctx, i, attack)
-
-    def recall(self, ctx: Context, i: int, attack: Attack) -> None:
-        """Let the attackers train on what they remember of an attack."""
-        party, memory = ctx.of_parties(self.malicious), within(str(i), self.attackers)
-        self.clients.use(attack.recall(party, memory, self.clients.data, self.malicious))
-
-    def restore(self, ctx: Context, attackers: Tree) -> None:
-        """Go back to what the attackers remembered."""
-        self.attackers = attackers
-        for i, attack in enumerate(self.plan.attacks if len(self.malicious) else ()):
-            self.recall(ctx, i, attack)
-
-    def probe(self, part: Part) -> Part | None:
-        """Examples that the attackers want to be answered as they say, made of a part's, if they want any."""
-        found = (attack.probe(within(str(i), self.attackers), part) for i, attack in enumerate(self.plan.attacks))
-        return next((probe for probe in found if probe is not None), None)
+        data = self.attackers.look(ctx, self.clients.data, sight)
+        if data is not self.clients.data:
+            self.clients.use(data)
 
     def attack(self, ctx: Context, mail: Mail, down: Broadcast) -> Mail:
         """The mail with the messages of malicious clients forged."""
-        forged = torch.isin(mail.clients, self.malicious)
+        forged = self.attackers.among(mail)
         if not mail or not bool(forged.any()):
             return mail
-        mine, benign = as_heard(self.method, mail.only(forged), down), mail.only(~forged)
 
         def defence(sent: Mail) -> Tree:
             told = mail.but(forged, sent)
             return self.server.rehearse(ctx, told if self.plan.keep_nonfinite else told.only(told.finite()))
 
-        party = ctx.of_parties(mine.clients)
-        for i, attack in enumerate(self.plan.attacks):
-            memory, mine = attack.against(party, within(str(i), self.attackers), mine, benign, defence)
-            self.attackers |= under(str(i), memory)
-        return mail.but(forged, mine)
+        mine, benign = as_heard(self.method, mail.only(forged), down), mail.only(~forged)
+        return mail.but(forged, self.attackers.forge(ctx, mine, benign, defence))
 
     def uplink(self, ctx: Context, mail: Mail, down: Broadcast) -> tuple[Mail, int, int]:
         """The mail as it reaches the server, how many messages were lost, and how many were refused."""
