@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import descant as dc
+from descant.experiment.attackgrid import attack_grid
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings, read_settings
 from descant.methods import METHODS
@@ -108,3 +109,23 @@ def test_the_new_method_is_named_by_its_import_path(monkeypatch: pytest.MonkeyPa
     settings = RunSettings.of(read_settings(EXAMPLES / "new_method.yaml", ["rounds=1"]))
     run = settings.execute()
     assert run.config["method"]["name"] == "new_method:MeanRegularized" and run.summary()["rounds"] == 1
+
+
+@pytest.mark.slow
+def test_the_table_of_robustness_shows_who_holds(tmp_path: Path) -> None:
+    found = dc.robustness(EXAMPLES / "robustness.yaml", out=tmp_path / "runs")
+    worst = {(row["method"], row["fraction"]): row for row in found.worst().to_dicts()}
+    for fraction in (0.2, 0.4):
+        plain, trimmed = (
+            worst["FedAvg", fraction]["test_accuracy"],
+            worst["FedAvg, trimmed", fraction]["test_accuracy"],
+        )
+        assert plain < trimmed < worst["lp-proj-1", fraction]["test_accuracy"]
+    assert set(found.table()["assumed"].drop_nulls()) == {0.1, 0.4}
+    assert [path.suffix for path in found.save(tmp_path)] == [".csv", ".parquet", ".html"]
+
+
+def test_the_papers_table_of_robustness_is_a_grid() -> None:
+    grid = attack_grid(read_settings(EXAMPLES / "papers" / "lp-proj-attacks.yaml"))
+    # seven methods: clean, three attacks by three fractions, one by one; what trains alone: clean, three fractions
+    assert len(grid.grid.cells) == 3 * (7 * 11 + 4) and len(grid.places) == 8 * 11

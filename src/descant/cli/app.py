@@ -14,9 +14,10 @@ import typer
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.export import export
+from descant.cli.options import File, First, Json, Quiet, Set, interruptible
 from descant.cli.plain import App
+from descant.cli.robustness import robustness
 from descant.cli.theory import theory
-from descant.errors import BusyError
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -61,15 +62,6 @@ class ReportFormat(StrEnum):
     LATEX = "latex"
 
 
-File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="settings")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a setting of the file")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress")]
-Json = Annotated[bool, typer.Option("--json", help="progress and results as JSON lines, for programs")]
-First = Annotated[int, typer.Option(help="choose rounds from this one on")]
-
-
 def _version(asked: bool) -> None:
     if asked:
         print(__version__)
@@ -87,19 +79,6 @@ def _resumable(folder: Path) -> Iterator[None]:
         if not unfinished(folder):
             raise
         err.print(f"descant: interrupted; go on with: descant resume {folder}", highlight=False, soft_wrap=True)
-        raise typer.Exit(130) from None
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Say how to go on, when the user interrupts a comparison, or other processes are still at work on it."""
-    try:
-        yield
-    except BusyError as error:
-        err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(3) from None
-    except KeyboardInterrupt:
-        err.print("descant: interrupted; the same command goes on from here", highlight=False)
         raise typer.Exit(130) from None
 
 
@@ -192,13 +171,16 @@ def compare(
     from descant.experiment.settings import read_settings
 
     grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
-    with _interruptible(), Progress(quiet, as_json) as progress:
+    with interruptible(), Progress(quiet, as_json) as progress:
         results = list(progress.run(grid))
     if not as_json:
         comparison_table(results, out, first=first)
         for name in figures or ():
             print_figure(results, name, out, first)
         out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
+
+
+app.command()(robustness)
 
 
 @app.command()
