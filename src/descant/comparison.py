@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from descant.catalog import Spec
 from descant.data import FederatedData
@@ -195,6 +195,27 @@ class Comparison:
         kinds = {"method": pl.String, "against": pl.String, "difference": pl.Float64, "low": pl.Float64}
         kinds |= {"high": pl.Float64, "wins": pl.Int64, "seeds": pl.Int64, "sure": pl.Boolean}
         return pl.DataFrame(lines, schema=kinds)
+
+    def budget(
+        self,
+        budgets: int | str | Sequence[int | str] | None = None,
+        targets: float | Sequence[float] | None = None,
+        *,
+        papers: bool = False,
+        rule: Literal["chosen_on_valid", "last", "best_on_test"] | None = None,
+        first: int = 0,
+    ) -> pl.DataFrame:
+        """Accuracy per byte: a row a method and budget with the test metric, one a method and target with the cost.
+
+        `budgets` are bytes of all clients, up and down ("300 kB" is 300,000); within one, the round is chosen by
+        `rule`, by default on validation data. A target is reached in the first evaluated round whose mean test
+        metric is as good. `value` and `spread` are mean and standard deviation over the seeds that have a figure,
+        which `reached` counts. With `papers` the count is that of lp-proj's authors: in numbers of 32 bits, and
+        what is reached in t rounds costs t + 1.
+        """
+        from descant.experiment.budget import Goals, budget_frame
+
+        return budget_frame(self.runs, Goals.of(budgets, targets, papers), rule, first)
 
     def verdict(self, first: int = 0) -> str:
         """One sentence or two: the best, the gap to the next, and what the seeds say of it."""

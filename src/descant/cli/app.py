@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from descant.cli.budget import budget
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.export import export
@@ -181,6 +182,7 @@ def compare(
 
 
 app.command()(robustness)
+app.command()(budget)
 
 
 @app.command()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +20,21 @@ Set = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress")]
 Json = Annotated[bool, typer.Option("--json", help="progress and results as JSON lines, for programs")]
 First = Annotated[int, typer.Option(help="choose rounds from this one on")]
+
+
+class Rule(StrEnum):
+    """The rounds that figures are of."""
+
+    CHOSEN = "chosen"
+    LAST = "last"
+    BEST = "best-on-test"
+
+
+RULES: dict[Rule, Literal["last", "best_on_test"] | None] = {
+    Rule.CHOSEN: None,
+    Rule.LAST: "last",
+    Rule.BEST: "best_on_test",
+}
 
 
 @contextmanager

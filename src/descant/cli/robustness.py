@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from descant.cli.console import out
-from descant.cli.options import File, First, Json, Quiet, Set, interruptible
+from descant.cli.options import RULES, File, First, Json, Quiet, Rule, Set, interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from descant.report.robust import RobustReport
-
-
-class Rule(StrEnum):
-    """The rounds that figures are of."""
-
-    CHOSEN = "chosen"
-    LAST = "last"
-    BEST = "best-on-test"
-
-
-_NAMED = {Rule.CHOSEN: None, Rule.LAST: "last", Rule.BEST: "best_on_test"}
 
 
 def robustness(
@@ -58,7 +46,7 @@ def robustness(
     from descant.robust import Robustness
 
     where = folder or Path("runs") / file.stem
-    grid, rule = attack_grid(read_settings(file, set), where), _NAMED[round]
+    grid, rule = attack_grid(read_settings(file, set), where), RULES[round]
     with interruptible(), Progress(quiet, as_json) as progress:
         found = Robustness(grid.placed(list(progress.run(grid.grid))))
     written = found.save(where, rule=rule, first=first)
