@@ -14,7 +14,7 @@ from torch import Tensor
 import descant as dc
 from descant.coupling import BlockDiagonal, Hadamard, Hash, Orthogonal, PerLayer, SeedOnly, SparseSign
 from descant.engine import Record, RoundRecord
-from descant.methods import RSA, Ditto, FedAvg, FedProx, LpProj, LpProjADMM, Method, PFedMe, PowerLaw, Stages
+from descant.methods import RSA, Ditto, FedAvg, FedProx, LpProj, Method, PFedMe, PowerLaw, Stages
 
 WORK: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
 SOLVER = FedAvg(lr=0.1, epochs=1, batch=4)
@@ -33,7 +33,6 @@ METHODS = {
     "lp-proj, blocks": LpProj(p=2.0, dim=5, projection=BlockDiagonal(blocks=3), **WORK),
     "lp-proj, one block": LpProj(p=2.0, dim=5, projection=BlockDiagonal(blocks=3, shared=True), **WORK),
     "lp-proj, per layer": LpProj(p=2.0, dim=5, projection=PerLayer(kind=SparseSign(nonzeros=1)), **WORK),
-    "lp-proj-admm, hash": LpProjADMM(dim=5, projection=Hash(), **WORK),
     "lp-proj, overflow": LpProj(p=1.0, dim=5, overflow="local", **WORK),
     "pfedme, scheduled": PFedMe(lr=0.1, lam=1.0, eta=0.3, nu=PowerLaw(scale=0.05), cap=9, batch=GROWING),
 }
