@@ -76,7 +76,8 @@ class Form(NamedTuple):
 
     def of(self, rows: tuple[Tensor, ...]) -> Projector:
         """The projector with these tensors [K, ...], which are the same for all clients."""
-        return _filled(self, iter([row[0] for row in rows]))
+        P: Projector = _filled(self, iter([row[0] for row in rows]))
+        return P
 
 
 def _values(P: Projector) -> list[Any]:

@@ -17,6 +17,11 @@ from descant.errors import SettingError, require
 _AT_ONCE = 2**20  # entries that are drawn at once
 
 
+def _cut(rows: Tensor, blocks: int) -> Tensor:
+    """Rows [K, n] in blocks [K, blocks, n / blocks]."""
+    return rows.reshape(len(rows), blocks, rows.shape[1] // blocks)
+
+
 @dataclass(frozen=True)
 class Blocks(Projector):
     """Blocks of one size, each with a matrix of its own, along the diagonal."""
@@ -24,10 +29,10 @@ class Blocks(Projector):
     P: Tensor  # [blocks, dim / blocks, d / blocks]
 
     def project(self, x: Tensor) -> Tensor:
-        return torch.einsum("kbd,bmd->kbm", x.unflatten(1, (len(self.P), -1)), self.P).flatten(1)
+        return torch.einsum("kbd,bmd->kbm", _cut(x, len(self.P)), self.P).flatten(1)
 
     def lift(self, c: Tensor) -> Tensor:
-        return torch.einsum("kbm,bmd->kbd", c.unflatten(1, (len(self.P), -1)), self.P).flatten(1)
+        return torch.einsum("kbm,bmd->kbd", _cut(c, len(self.P)), self.P).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,12 @@ class Repeated(Projector):
     scale: Tensor  # [dim / blocks] over the norms of G's rows
 
     def project(self, x: Tensor) -> Tensor:
-        return (x.unflatten(1, (self.blocks, -1)) @ self.G.T * self.scale).flatten(1)
+        c: Tensor = _cut(x, self.blocks) @ self.G.T * self.scale
+        return c.flatten(1)
 
     def lift(self, c: Tensor) -> Tensor:
-        return (c.unflatten(1, (self.blocks, -1)) * self.scale @ self.G).flatten(1)
+        x: Tensor = _cut(c, self.blocks) * self.scale @ self.G
+        return x.flatten(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +102,6 @@ def _own(key: Tensor, first: int, blocks: int, rows: int, columns: int, space: S
     """Blocks of rows of unit norm; the rows of all blocks are numbered through, from `first` on."""
     P = torch.empty(blocks * rows, columns, dtype=space.dtype, device=space.device)
     number = torch.arange(blocks * rows, device=space.device)
-    for some in number.split(max(1, _AT_ONCE // max(1, columns))):
+    for some in torch.split(number, max(1, _AT_ONCE // max(1, columns))):
         P[some] = unit_rows(key, first + some, columns).to(space.dtype)
     return P.view(blocks, rows, columns)

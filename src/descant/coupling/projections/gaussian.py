@@ -19,8 +19,9 @@ _ROWS, _COLUMNS = 64, 4096  # of P that are generated at once
 @lru_cache(maxsize=4)
 def _quantiles(device: torch.device) -> Tensor:
     """65,536 normal quantiles of equal probability, in float32, scaled to variance one."""
-    z = torch.special.ndtri((torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16)
-    return (z / z.square().mean().sqrt()).float().to(device)
+    z: Tensor = torch.special.ndtri((torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16)
+    z /= z.square().mean().sqrt()
+    return z.float().to(device)
 
 
 def entries(key: Tensor, rows: Tensor, begin: int, end: int, d: int) -> Tensor:
@@ -38,7 +39,8 @@ def entries(key: Tensor, rows: Tensor, begin: int, end: int, d: int) -> Tensor:
 def unit_rows(key: Tensor, rows: Tensor, d: int) -> Tensor:
     """Gaussian rows [rows, d] of unit L2 norm, in float64."""
     drawn = entries(key, rows, 0, d, d).double()
-    return drawn / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)
+    drawn /= torch.linalg.vector_norm(drawn, dim=1, keepdim=True)
+    return drawn
 
 
 def _pieces(key: Tensor, m: int, d: int) -> Iterator[tuple[slice, slice, Tensor]]:

@@ -36,7 +36,8 @@ def transformed(x: Tensor) -> Tensor:
     number = torch.arange(low, device=x.device)
     H = walsh(number[:, None], number).to(x.dtype)
     high = length // low
-    return (H[:high, :high] @ (x.unflatten(-1, (high, low)) @ H)).flatten(-2)
+    y: Tensor = H[:high, :high] @ (x.reshape(*x.shape[:-1], high, low) @ H)
+    return y.flatten(-2)
 
 
 def signs(key: Tensor, begin: int, end: int) -> Tensor:
@@ -65,7 +66,8 @@ def _project(x: Tensor, key: Tensor, among: Tensor, within: Tensor) -> Tensor:
         whole[:, : len(sign)] = x[:, columns] * sign
         y = transformed(whole.view(len(x), len(number), length))[:, :, within]  # [K, Q, m]
         c += (y * walsh(among, number[:, None])).sum(1)
-    return c / x.shape[1] ** 0.5
+    c /= x.shape[1] ** 0.5
+    return c
 
 
 @_project.register_fake
@@ -79,10 +81,11 @@ def _lift(c: Tensor, key: Tensor, among: Tensor, within: Tensor, d: int) -> Tens
     for columns, number, sign in _pieces(key, len(c), d, c.dtype):
         y = c.new_zeros(len(c), len(number), length)
         values = c[:, None, :] * walsh(among, number[:, None])  # [K, Q, m]
-        for some in torch.arange(len(within), device=c.device).split(length):  # whose places differ
+        for some in torch.split(torch.arange(len(within), device=c.device), length):  # whose places differ
             y.scatter_add_(2, within[some].expand(*y.shape[:2], -1), values[:, :, some])
         x[:, columns] = transformed(y).flatten(1)[:, : len(sign)] * sign
-    return x / d**0.5
+    x /= d**0.5
+    return x
 
 
 @_lift.register_fake

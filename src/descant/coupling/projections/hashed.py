@@ -120,7 +120,7 @@ class Hash(Projection):
 class SparseSign(Projection):
     """Random signs, a few in each column, at random rows; each row scaled to unit L2 norm.
 
-    `nonzeros` is how many a column has (Martinsson and Tropp, 2020, section 9.2, who advise 8): one in each of as
+    `nonzeros` is how many a column has (Martinsson and Tropp, 2020, advise 8): one in each of as
     many groups of rows. One is `hash`. It takes O(`nonzeros` d), and stores `dim` numbers.
     """
 

@@ -32,7 +32,7 @@ def _gaussian(seed: int, m: int, space: Space) -> Tensor:
     d, dtype, device = space[:3]
     row, column = torch.arange(m, device=device)[:, None], torch.arange(d, device=device)
     P = torch.empty(m, d, dtype=dtype, device=device)
-    for some in row.split(max(1, _AT_ONCE // max(1, d))):
+    for some in torch.split(row, max(1, _AT_ONCE // max(1, d))):
         drawn = normal(seed, "projection", some, column)  # float64: rounding hides what devices do differently
         P[some[:, 0]] = (drawn / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)).to(dtype)
     return P

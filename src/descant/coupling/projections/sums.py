@@ -29,9 +29,9 @@ class DirectSum(Projector):
 
     def lift(self, c: Tensor) -> Tensor:
         x = c.new_zeros(len(c), self.d)
-        pieces = c.split([P.dim for P in self.parts], 1) if self.parts else ()
+        pieces = torch.split(c, [P.dim for P in self.parts], 1) if self.parts else ()
         for P, spans, piece in zip(self.parts, self.where, pieces, strict=True):
-            lifted = P.lift(piece).split([end - begin for begin, end in spans], 1)
+            lifted = torch.split(P.lift(piece), [end - begin for begin, end in spans], 1)
             for (begin, end), values in zip(spans, lifted, strict=True):
                 x[:, begin:end] = values
         return x
