@@ -127,7 +127,7 @@ OBLIVIOUS = [name for name in KINDS if name not in ("identity", "block-diagonal"
 M, D, DRAWS, SURE = 40, 1000, 300, 1e-6
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [name for name in OBLIVIOUS if not name.startswith("per-layer")])
 @pytest.mark.parametrize("kind", ["normal", "heavy", "sparse"])
 def test_norms_are_kept_on_average_and_seldom_changed_by_much(name: str, kind: str) -> None:
