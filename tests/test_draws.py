@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from descant import draws
-from descant.draws import bits, normal, seed_of, uniform
+from descant.draws import bits, normal, seed_of, stream, uniform
 
 M = 2**64
 words = st.integers(-(2**63), 2**63 - 1)
@@ -164,3 +164,11 @@ def test_a_seed_for_somebody_elses_generator_is_an_unsigned_64_bit_number() -> N
 def test_the_examples_in_the_docstrings_hold() -> None:
     result = doctest.testmod(draws)
     assert result.attempted > 0 and result.failed == 0
+
+
+@given(words, st.lists(words, min_size=1, max_size=5))
+def test_a_stream_is_the_published_generator_from_any_state(key: int, counters: list[int]) -> None:
+    counter = torch.tensor(counters)
+    found = stream(torch.tensor(key), counter)
+    assert [int(word) % M for word in found] == [splitmix64((key + k * 0x9E3779B97F4A7C15) % M) for k in counters]
+    assert counter.tolist() == counters, "which it leaves alone"

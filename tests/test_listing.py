@@ -24,6 +24,13 @@ def test_every_field_of_every_method_has_a_type_a_default_and_a_line_of_help(nam
         assert f"`{field}" in told["help"] and "\n" not in told["help"] and told["help"][-1] in ".)", field
 
 
+@pytest.mark.parametrize("entry", entries("projections"), ids=lambda entry: entry["name"])
+def test_every_field_of_every_projection_has_a_line_of_help(entry: dict[str, Any]) -> None:
+    assert entry["summary"] and "fresh" in [field["name"] for field in entry["fields"]]
+    for field in entry["fields"]:
+        assert field["help"] and f"`{field['name']}" in field["help"], field["name"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hasty(Local):
     """Hasty training (Nobody, 2031), eq. 7: as Local, but hasty. With `haste`, sooner.

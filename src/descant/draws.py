@@ -34,7 +34,7 @@ def _mix_int(z: int) -> int:
 
 
 def _shift(z: Tensor, by: int) -> Tensor:
-    return (z >> by) & ((1 << (64 - by)) - 1)  # >> on int64 is arithmetic: clear the copies of the sign
+    return (z >> by).bitwise_and_((1 << (64 - by)) - 1)  # >> on int64 is arithmetic: clear the copies of the sign
 
 
 def _mix(z: Tensor) -> Tensor:
@@ -76,6 +76,20 @@ def uniform(*address: Word) -> Tensor:
 def normal(*address: Word) -> Tensor:
     """Float64 draws from N(0, 1). Rounded to float32, they agree on every device."""
     z: Tensor = torch.special.ndtri(uniform(*address))
+    return z
+
+
+def stream(key: Tensor, counter: Tensor) -> Tensor:
+    """64 random bits (int64) for each `counter`: that number of splitmix64's own sequence from the state `key`.
+
+    It is for millions of draws at one address: it hashes once, where `bits` does so for each word of an address.
+    """
+    z = counter * _signed(_GOLDEN)
+    z += key
+    for shift, factor in _FACTORS:
+        z ^= _shift(z, shift)
+        z *= _signed(factor)
+    z ^= _shift(z, 31)
     return z
 
 

@@ -125,6 +125,36 @@ OVERRIDES: list[tuple[str, str]] = [
     ("method={name: lp-proj, p: 0.5}", "method.p = 0.5"),
     ("method={name: lp-proj, projection: 3}", "method.projection = 3"),
     ("method={name: lp-proj, projection: {name: dense, m: 3}}", "method.projection.m"),
+    ("method={name: lp-proj, projection: hush}", "there is no projection called 'hush'. Did you mean 'hash'?"),
+    ("method={name: lp-proj, dim: 16, projection: hash}", "method.dim = 16: it must be at most 15"),
+    ("method={name: lp-proj, projection: hadamard}", "method.dim = 21: it must be at most 15"),
+    (
+        "method={name: lp-proj, projection: {name: hash, fresh: true}}",
+        "method.projection = Hash(fresh=True): it must",
+    ),
+    (
+        "method={name: lp-proj-admm, projection: {name: dense, fresh: true}}",
+        "method.projection = Dense(fresh=True)",
+    ),
+    ("method={name: lp-proj, projection: {name: hash, fresh: 3}}", "method.projection.fresh = 3"),
+    ("method={name: lp-proj, projection: {name: block-diagonal, blocks: 0}}", "method.projection.blocks = 0"),
+    (
+        "method={name: lp-proj, dim: 5, projection: block-diagonal}",
+        "method.projection.blocks = 10: it must be at most 5",
+    ),
+    (
+        "method={name: lp-proj, dim: 5, projection: sparse-sign}",
+        "method.projection.nonzeros = 8: it must be at most 5",
+    ),
+    ("method={name: lp-proj, dim: 5, projection: {name: per-layer, kind: 3}}", "method.projection.kind = 3"),
+    (
+        "method={name: lp-proj, dim: 5, projection: {name: per-layer, layers: [{layer: nix, dim: 1}]}}",
+        "method.projection.layers: there is no layer called 'nix'",
+    ),
+    (
+        "method={name: lp-proj, dim: 5, projection: {name: per-layer, layers: [{layer: fc}]}}",
+        "method.projection.layers[0] needs a value for dim",
+    ),
     ("method={name: lp-proj, cap: 3}", "method.cap = 3"),
     ("method={name: flame, upsilon: 0.3}", "method.upsilon = 0.3"),
     ("method={name: flame, rho: 0}", "method.rho = 0"),

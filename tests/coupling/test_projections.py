@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from descant.coupling import PROJECTIONS, Dense, Identity, Orthogonal, Projector
+from descant.coupling import Dense, Identity, Orthogonal, Projector
 from descant.errors import SettingError
 
 dims = st.integers(1, 12)
@@ -142,7 +142,3 @@ def test_more_orthogonal_rows_than_parameters_are_refused() -> None:
     with pytest.raises(SettingError, match="dim = 6"):
         Orthogonal().build(0, 6, torch.zeros(1, 5))
     assert Orthogonal().dim(5, 5) == 5
-
-
-def test_projections_are_known_by_their_names() -> None:
-    assert {"dense": Dense, "orthogonal": Orthogonal, "identity": Identity} == PROJECTIONS

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.utils import counters
 from toys.subspace import Subspace
 
 from descant import FederatedData, Task
-from descant.draws import normal, uniform
+from descant.coupling import Hadamard, Hash, Orthogonal, Projection, SeedOnly
+from descant.draws import seed_of, uniform
 from descant.engine.cohort import sample
 from descant.methods import Ditto
 
@@ -26,11 +29,14 @@ def arrives(t: int, k: int, lost: float) -> bool:
     return float(uniform(SEED, "lost", t, k)) >= lost
 
 
-def plain(point: Task, means: Tensor, cohort: int, lost: float) -> tuple[list[Tensor], list[Tensor]]:
+def plain(
+    point: Task, means: Tensor, cohort: int, lost: float, projection: Projection = METHOD.projection
+) -> tuple[list[Tensor], list[Tensor]]:
     """w before each round and after the last, with the u_t, as if everyone heard every round."""
     w, us = [point.start()], []
     for t in range(1, ROUNDS + 1):
-        P, sent = normal(SEED, "public", t, "subspace", torch.arange(2)).view(1, 2), []
+        drawn = projection.build(seed_of(SEED, "projection", t), 1, point.start()[None])
+        P, sent = drawn.lift(torch.ones(1, 1).double()), []
         for k in sample(SEED, t, cohort, torch.ones(N)).tolist():
             u = torch.zeros(1).double()
             for _ in range(3):
@@ -64,6 +70,34 @@ def test_it_is_a_plain_loop_and_a_client_pays_for_the_rounds_that_it_missed(
     assert done.history.spent[ROUNDS]["bytes_up"].sum() == ROUNDS * cohort * 8
     close(simulation.personal(torch.arange(N))[0], w[-1].repeat(N, 1))  # whoever deploys has built in all of it
     assert (len(set(known)) > 1) == (cohort < N)
+
+
+@pytest.mark.parametrize(
+    "projection", [Hash(fresh=True), Hadamard(fresh=True), SeedOnly(fresh=True)], ids=lambda kind: kind.name
+)
+def test_any_projection_can_be_drawn_anew_each_round(
+    run: Any, point: Task, points: FederatedData, means: Tensor, projection: Projection
+) -> None:
+    method = replace(METHOD, projection=projection)
+    done = run(method, task=point, data=points, rounds=ROUNDS, cohort=2)
+    w, _ = plain(point, means, 2, 0.0, projection)
+    (found,) = done.shared().parameters()
+    close(found.detach().flatten(), w[-1])
+    assert float((w[-1] - w[0]).abs().min()) > 1e-3, "in both directions of the plane, as no fixed line could"
+
+
+@pytest.mark.slow
+def test_subspaces_of_all_rounds_are_one_program(run: Any) -> None:
+    for projection in (Hash(fresh=True), Hadamard(fresh=True), SeedOnly(fresh=True), Orthogonal(fresh=True)):
+        torch._dynamo.reset()
+        counters.clear()
+        method = Subspace(lr=0.1, steps=2, batch=3, dim=4, projection=projection)
+        compiled = run(method, rounds=4, mode="compile")
+        assert compiled.config["execution"]["fallbacks"] == []
+        assert counters["stats"]["unique_graphs"] == 1
+        vmapped = run(method, rounds=4)
+        for one, other in zip(compiled.shared().parameters(), vmapped.shared().parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
 def test_a_round_without_mail_moves_nothing(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:

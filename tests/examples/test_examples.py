@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import runpy
+import subprocess
 import sys
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
@@ -129,3 +130,20 @@ def test_the_papers_table_of_robustness_is_a_grid() -> None:
     grid = attack_grid(read_settings(EXAMPLES / "papers" / "lp-proj-attacks.yaml"))
     # seven methods: clean, three attacks by three fractions, one by one; what trains alone: clean, three fractions
     assert len(grid.grid.cells) == 3 * (7 * 11 + 4) and len(grid.places) == 8 * 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hash", "hadamard", "blocks"])
+def test_lp_proj_trains_a_resnet_34_within_2_gib_and_sends_600_numbers(kind: str, tmp_path: Path) -> None:
+    """In a process of its own, whose memory at most is read at its end, torch and the model included."""
+    at_most = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"  # KiB
+    program = f"import runpy, sys; sys.argv[1:] = [{kind!r}]; runpy.run_path({str(EXAMPLES / 'large_model.py')!r})"
+    command = [sys.executable, "-c", f"{program}; {at_most}"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "21,797,672 parameters" in said
+    losses = [
+        float(loss) for loss in re.findall(r"\d+\.\d+", said.partition("loss by round: ")[2].partition("\n")[0])
+    ]
+    assert len(losses) == 4 and losses[-1] < losses[0]
+    assert "a message: 2,400 bytes" in said
+    assert int(said.split()[-1]) < 2 * 2**20

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import descant as dc
-from descant.coupling import Orthogonal
+from descant.coupling import BlockDiagonal, Hadamard, Hash, Orthogonal, PerLayer, SeedOnly, SparseSign
 from descant.engine import Record, RoundRecord
 from descant.methods import RSA, Ditto, FedAvg, FedProx, LpProj, Method, PFedMe, PowerLaw, Stages
 
@@ -27,6 +27,12 @@ METHODS = {
     "lp-proj, orthogonal": LpProj(
         p=1.5, dim=5, projection=Orthogonal(), eta=Stages(values=((1, 0.3), (3, 0.1))), **WORK
     ),
+    "lp-proj, hash": LpProj(p=2.0, dim=5, projection=Hash(), **WORK),
+    "lp-proj, hadamard": LpProj(p=2.0, dim=5, projection=Hadamard(), **WORK),
+    "lp-proj, seed-only": LpProj(p=1.0, dim=5, projection=SeedOnly(), **WORK),
+    "lp-proj, blocks": LpProj(p=2.0, dim=5, projection=BlockDiagonal(blocks=3), **WORK),
+    "lp-proj, one block": LpProj(p=2.0, dim=5, projection=BlockDiagonal(blocks=3, shared=True), **WORK),
+    "lp-proj, per layer": LpProj(p=2.0, dim=5, projection=PerLayer(kind=SparseSign(nonzeros=1)), **WORK),
     "lp-proj, overflow": LpProj(p=1.0, dim=5, overflow="local", **WORK),
     "pfedme, scheduled": PFedMe(lr=0.1, lam=1.0, eta=0.3, nu=PowerLaw(scale=0.05), cap=9, batch=GROWING),
 }

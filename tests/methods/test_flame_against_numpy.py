@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from descant import FederatedData, Run, Task, simulate
-from descant.coupling import Dense
+from descant.coupling import Dense, Projection
 from descant.engine.cohort import sample
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
+from tests.coupling.projecting import KINDS
 
 Vector = NDArray[np.float64]
 Settings = dict[str, Any]
@@ -188,6 +189,16 @@ def test_lp_proj_2_by_admm(data: FederatedData, linear: Task, cohort: int, optio
     done = run(linear, data, LpProjADMM(batch=None, dim=dim, **settings), cohort)
     check(done, told.flame(np.zeros(dim), P, **settings))
     assert done.history.rounds[0]["bytes_up"] == cohort * (8 * dim + (4 if "weighted" in option else 0))
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("projection", KINDS.values(), ids=KINDS)
+def test_lp_proj_2_by_admm_with_any_projection(data: FederatedData, linear: Task, projection: Projection) -> None:
+    settings: Settings = {"lam": 1.3, "rho": 0.2, "lr": 0.1, "steps": 4}
+    P = projection.build(SEED, 6, linear.start()[None], linear.layout)
+    A = P.lift(torch.eye(P.dim, dtype=torch.float64)).numpy()
+    done = run(linear, data, LpProjADMM(batch=None, dim=6, projection=projection, **settings), 3)
+    check(done, oracle(data, linear, 3).flame(np.zeros(P.dim), A, **settings))
 
 
 @PARTICIPATION

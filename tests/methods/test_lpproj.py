@@ -27,6 +27,7 @@ from descant.engine.cohort import sample
 from descant.errors import SettingError
 from descant.methods import RSA, Local, LpProj, Method, PFedMe, PowerLaw, Stages
 from descant.methods.base import signed_power
+from tests.coupling.projecting import KINDS
 
 Vector = NDArray[np.float64]
 SEED, ROUNDS, D = 3, 6, 15
@@ -196,6 +197,26 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
     method = LpProj(p=p, dim=6, projection=Orthogonal(), eta=0.2, batch=None, **settings)
     done = run(linear, data, method, **who(cohort, everyone))
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
+
+
+EVERY_KIND = pytest.mark.parametrize("projection", KINDS.values(), ids=KINDS)
+
+
+@pytest.mark.few(6)
+@EVERY_KIND
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_lp_proj_with_any_projection_is_the_loop_over_clients(
+    data: FederatedData, linear: Task, slope: Any, projection: Projection, p: float
+) -> None:
+    settings: dict[str, Any] = {"lr": 0.1, "steps": 4, "lam": 0.6, "R": 2}
+    like = torch.zeros(1, D, dtype=torch.float64)
+    P = projection.build(SEED, 6, like, linear.layout)
+    A = P.lift(torch.eye(P.dim, dtype=torch.float64)).numpy()
+    w, x = Oracle(slope, linear.start().numpy(), 3).run(A, p, np.zeros(P.dim), eta=lambda t: 0.2, **settings)
+    method = LpProj(p=p, dim=6, projection=projection, eta=0.2, batch=None, **settings)
+    done = run(linear, data, method, cohort=3)
+    assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
+    assert far(w, np.zeros(P.dim)) > 1e-2
 
 
 @pytest.mark.few(2)

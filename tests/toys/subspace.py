@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from descant.context import Context
+from descant.coupling import Dense, Form, Projection
 from descant.methods import Aggregate, Descent, Gradient, LocalView, Messages, PerClient, ServerView, Tree
 
 
@@ -28,6 +30,7 @@ class Subspace(Descent):
     personalizes: ClassVar[bool] = False
 
     dim: int = 1
+    projection: Projection = field(default_factory=lambda: Dense(fresh=True))
 
     def server_start(self, ctx: Context) -> Tree:
         return {"log": ctx.x0.new_zeros(0, self.dim)}
@@ -42,25 +45,24 @@ class Subspace(Descent):
         """The log with a row for each of so many rounds: in one without mail, nothing moved."""
         return torch.cat([log, log.new_zeros(max(0, rounds - len(log)), self.dim)])
 
-    def basis(self, ctx: Context, round: int) -> Tensor:
-        return ctx.at(round).normal("subspace", (self.dim, len(ctx.x0)))
-
     def build(self, w: Tensor, known: Tensor, log: Tensor, ctx: Context) -> Tensor:
         """w [K, d] with the rows of the log [K, t, dim] that come after the `known` [K] ones."""
         for t in range(int(known.min()), log.shape[1]):
-            w = w + torch.where(known[:, None] <= t, log[:, t] @ self.basis(ctx, t + 1), 0)
+            P = self.projection.drawn(ctx.at(t + 1), self.dim, w)
+            w = w + torch.where(known[:, None] <= t, P.lift(log[:, t]), 0)
         return w
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         log = down["log"]
         w = self.build(state["w"], state["known"], log, local.ctx)
-        P = self.basis(local.ctx, local.round).expand(len(w), -1, -1)
-        u = local.run(self.step, w.new_zeros(len(w), self.dim), w, P, work=self.work, role="shared")
+        P = self.projection.drawn(local.ctx, self.dim, w)
+        step, u = partial(self.step, P.form), w.new_zeros(len(w), self.dim)
+        u = local.run(step, u, w, *P.rows(len(w)), work=self.work, role="shared")
         return {"u": u}, {"w": w, "known": torch.full_like(state["known"], log.shape[1])}
 
-    def step(self, u: Tensor, grad: Gradient, w: Tensor, P: Tensor) -> Tensor:
-        slope = self.slope(w + torch.einsum("km,kmd->kd", u, P), grad)
-        return u - self.lr * torch.einsum("kd,kmd->km", slope, P)
+    def step(self, form: Form, u: Tensor, grad: Gradient, w: Tensor, *rows: Tensor) -> Tensor:
+        P = form.of(rows)
+        return u - self.lr * P.project(self.slope(w + P.lift(u), grad))
 
     def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
         return {"log": down["log"].shape[1] - state["known"]}

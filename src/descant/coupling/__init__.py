@@ -3,25 +3,47 @@
 from descant.coupling.centers import Center, Stop
 from descant.coupling.layers import Layer
 from descant.coupling.penalties import Indicator, L1Norm, L2Norm, Penalty, Squared, Zero
-from descant.coupling.projections import Dense, Identity, Orthogonal, Projection, Projector
+from descant.coupling.projections import (
+    PROJECTIONS,
+    BlockDiagonal,
+    Dense,
+    Form,
+    Hadamard,
+    Hash,
+    Identity,
+    LayerDim,
+    Orthogonal,
+    PerLayer,
+    Projection,
+    Projector,
+    SeedOnly,
+    SparseSign,
+)
 
-PROJECTIONS: dict[str, type[Projection]] = {p.name: p for p in (Dense, Orthogonal, Identity)}
 PENALTIES: dict[str, type[Penalty]] = {p.name: p for p in (Squared, L2Norm, L1Norm, Zero, Indicator)}
 
 __all__ = [
     "PENALTIES",
     "PROJECTIONS",
+    "BlockDiagonal",
     "Center",
     "Dense",
+    "Form",
+    "Hadamard",
+    "Hash",
     "Identity",
     "Indicator",
     "L1Norm",
     "L2Norm",
     "Layer",
+    "LayerDim",
     "Orthogonal",
     "Penalty",
+    "PerLayer",
     "Projection",
     "Projector",
+    "SeedOnly",
+    "SparseSign",
     "Squared",
     "Stop",
     "Zero",

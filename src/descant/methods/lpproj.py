@@ -14,6 +14,7 @@ from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Tree, signed_power
 from descant.methods.bilevel import Bilevel, role_of
 from descant.methods.schedules import in_round
+from descant.methods.subspace import check_subspace, check_tie
 from descant.task import Layout
 
 
@@ -44,21 +45,20 @@ class LpProj(Bilevel):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, "p", self.p >= 1, "1 or more")
-        require(self, "dim", self.dim >= 0, "zero or more")
+        check_tie(self)
         require(self, "overflow", self.overflow in ("collapse", "local"), "'collapse' or 'local'")
         require(self, "overflow", self.overflow == "collapse" or self.p == 1, "'collapse' unless p = 1")
 
     def check_run(self, rounds: int, layout: Layout) -> None:
         super().check_run(rounds, layout)
-        fits = self.dim == type(self).dim or self.projection.dim(self.dim, layout.dim) <= layout.dim
-        require(self, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
+        check_subspace(self, layout)
 
     def server_start(self, ctx: Context) -> Tree:
         return {"w": ctx.x0.new_zeros(self.projection.dim(self.dim, len(ctx.x0)))}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         x, w, eta = state["x"], down["w"], in_round(self.eta, local.round)
-        P = self.projection.build(local.seed, self.dim, x)
+        P = self.projection.drawn(local.ctx, self.dim, x)
         for r in range(self.R):
             x = self.minimise(partial(self.slope_of_3, P), x, w, local, role=role_of(r))
             w = w - eta * self.lam * self.pull(w - P.project(x))  # eq. (4)

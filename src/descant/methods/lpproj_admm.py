@@ -10,9 +10,9 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.coupling import Dense, Projection, Projector
-from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Method, ServerView, Tree
 from descant.methods.flame import FLAME
+from descant.methods.subspace import check_subspace, check_tie
 from descant.task import Layout
 
 
@@ -34,12 +34,11 @@ class LpProjADMM(FLAME):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "dim", self.dim >= 0, "zero or more")
+        check_tie(self)
 
     def check_run(self, rounds: int, layout: Layout) -> None:
         super().check_run(rounds, layout)
-        fits = self.dim == type(self).dim or self.projection.dim(self.dim, layout.dim) <= layout.dim
-        require(self, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
+        check_subspace(self, layout)
 
     def first_sent(self, ctx: Context) -> Tree:
         return {"u": ctx.x0.new_zeros(self.projection.dim(self.dim, len(ctx.x0)))}
@@ -51,7 +50,7 @@ class LpProjADMM(FLAME):
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         alpha, anchor, theta = self.alpha(down, local), self.anchor(down, state), state["theta"]
-        P = self.projection.build(local.seed, self.dim, theta)
+        P = self.projection.drawn(local.ctx, self.dim, theta)
         slope = partial(self.slope_of_185, P)
         theta, eps = self.solve(slope, theta, anchor, alpha=alpha, state=state, local=local, role="personal")
         message, tied = self.agree(P.project(theta), alpha, down, state, local)

@@ -1,0 +1,34 @@
+"""What the methods share whose reference lies in the subspace of a projection."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from descant.coupling import Projection
+from descant.errors import require
+from descant.task import Layout
+
+
+class Tied(Protocol):
+    """A method with a reference of `dim` numbers."""
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def projection(self) -> Projection: ...
+
+
+def check_tie(method: Tied) -> None:
+    """Refuse the fields of a method that no model could make right."""
+    require(method, "dim", method.dim >= 0, "zero or more")
+    once = "one that is drawn once (fresh: false); the reference lies in its subspace, and means nothing in another"
+    require(method, "projection", not method.projection.fresh, once)
+
+
+def check_subspace(method: Tied, layout: Layout) -> None:
+    """Refuse a subspace that does not fit the model. The default of `dim` is for models of any size."""
+    default = method.dim == getattr(type(method), "dim", None)
+    fits = default or method.projection.dim(method.dim, layout.dim) <= layout.dim
+    require(method, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
+    method.projection.check(method.dim, layout)
