@@ -1,0 +1,94 @@
+"""QSGD: every number as one of few levels, rounded at random so that the mean is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from descant.codecs.base import Leaf, UpdateCodec
+from descant.codecs.bits import Fields, Reader, lots, write
+from descant.codecs.raw import peaks, wide
+from descant.codecs.sparse import pack_values, unpack_values
+from descant.codecs.universal import elias, read_elias
+from descant.errors import CodecError, require
+from descant.trees import Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class QSGD(UpdateCodec):
+    """QSGD (Alistarh et al., 2017), section 3.1: Q(v_i) = ||v|| sign(v_i) l_i / s.
+
+    l_i is s |v_i| / ||v|| rounded to a whole number, up or down at random, so that the mean of Q(v) is v. `levels`
+    is s. An update is cut into buckets of `bucket` numbers, each with a norm of its own. `norm` says which: the
+    largest size ("max", as in the paper's experiments) or the length ("l2", as in its theorems).
+
+    A norm takes four bytes (of doubles, eight); l_i takes 2 floor(log2(l_i + 1)) + 1 bits (Elias's code), and
+    one more for its sign unless it is zero. Nothing is remembered. A message that is not finite is refused.
+    """
+
+    name: ClassVar[str] = "qsgd"
+
+    levels: int = 7
+    bucket: int = 512
+    norm: Literal["max", "l2"] = "max"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, "levels", 1 <= self.levels < 2**31, "at least 1 and below 2^31")
+        require(self, "bucket", self.bucket >= 1, "at least 1")
+
+    def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
+        payloads: list[bytes] = []
+        for lot in lots(*update.shape):
+            norms, levels = self._quantised(leaf.only(lot), update[lot])
+            signed = levels.cpu().numpy()
+            sign = Fields((signed < 0).astype(np.int64), (signed != 0).astype(np.int64))
+            coded = write(*elias(np.abs(signed) + 1), sign)
+            payloads += [norm + code for norm, code in zip(pack_values(norms), coded, strict=True)]
+        return memory, payloads
+
+    def unpack(self, leaf: Leaf, copies: Tree, payloads: list[bytes], like: Tensor) -> tuple[Tree, Tensor]:
+        n, updates = like.shape[1], torch.zeros_like(like)
+        kind = wide(like[:0])
+        size = self._buckets(n) * kind.dtype.itemsize
+        for lot in lots(*like.shape):
+            bits = Reader([payload[size:] for payload in payloads[lot]])
+            levels = read_elias(bits, n, self.levels + 1) - 1
+            negative = bits.fields((levels > 0).astype(np.int64))
+            bits.finish()
+            norms = unpack_values([payload[:size] for payload in payloads[lot]], self._buckets(n), kind)
+            if not bool(((norms >= 0) & norms.isfinite()).all()):
+                raise CodecError("the norms of a message must be finite, and zero or more")
+            signed = torch.from_numpy(np.where(negative, -levels, levels)).to(like.device)
+            updates[lot] = (signed.to(kind.dtype) / self.levels * self._each(norms, n)).to(like.dtype)
+        return copies, updates
+
+    def _quantised(self, leaf: Leaf, update: Tensor) -> tuple[Tensor, Tensor]:
+        """The norms [S, B] of the buckets, and the levels [S, n] with their signs."""
+        S, n = update.shape
+        rows, B = wide(update), self._buckets(n)
+        peak, unit = peaks(functional.pad(rows, (0, B * self.bucket - n)).view(S * B, self.bucket))
+        norms = peak if self.norm == "max" else peak * torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+        if not bool(norms.isfinite().all()):
+            raise CodecError(f"the update of '{leaf.name}' is not finite, or its norm is not")
+        norms = norms.view(S, B)
+        each = self._each(norms, n)
+        exact = rows.abs() / torch.where(each > 0, each, 1.0) * self.levels
+        low = exact.floor()
+        # 32 random bits are enough: the mean is right to 2^-33 of a level.
+        drawn = leaf.draws.bits(f"qsgd {leaf.name}", (-(-n // 2),)).to(rows.device).view(torch.int32)[:, :n]
+        up = (exact - low).double() * 2.0**32 > drawn.double() + (2.0**31 + 0.5)
+        levels = (low + up).clamp(max=self.levels).long()
+        return norms, torch.where(rows < 0, -levels, levels)
+
+    def _buckets(self, n: int) -> int:
+        return -(-n // self.bucket)
+
+    def _each(self, norms: Tensor, n: int) -> Tensor:
+        """The norm [S, n] of every number's bucket."""
+        return norms.repeat_interleave(self.bucket, 1)[:, :n]
