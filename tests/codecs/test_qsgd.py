@@ -26,7 +26,7 @@ def updates(post: Any, leaf: Tensor, round: int = 1) -> Mail:
 
 def drawn(round: int, k: int, i: int) -> float:
     """The number in (0, 1) that rounds entry i of client k: a half of 64 random bits."""
-    word = int(bits(SEED, "each", round, "qsgd x", k, i // 2)) % 2**64
+    word = int(bits(SEED, "each", round, "qsgd x 0", k, i // 2)) % 2**64
     half = word >> 32 * (i % 2) & 0xFFFFFFFF
     return ((half + 2**31) % 2**32 + 0.5) / 2**32
 
@@ -111,6 +111,19 @@ def test_a_level_is_never_further_than_one_step(post: Any) -> None:
     v = torch.randn(3, 1000, generator=torch.Generator().manual_seed(4))
     back = returned(QSGD(levels=10, bucket=1000), updates(post, v))["x"]
     assert bool(((back - v).abs() <= v.abs().amax(1, keepdim=True) / 10 * (1 + 1e-5)).all())
+
+
+def test_a_bucket_may_be_larger_than_any_vector(post: Any) -> None:
+    v = torch.randn(2, 100_000, generator=torch.Generator().manual_seed(4))
+    whole, large = (returned(QSGD(bucket=bucket), updates(post, v))["x"] for bucket in (100_000, 2**40))
+    assert torch.equal(whole, large)
+
+
+def test_buckets_may_be_cut_anywhere(post: Any) -> None:
+    """Buckets that do not divide what is worked on at a time: each has its own norm, and whole levels arrive."""
+    v = torch.randint(-3, 4, (1, 140_001), generator=torch.Generator().manual_seed(4)).double()
+    v[:, ::7], scale = 3.0, torch.arange(1.0, 20_002.0).double().repeat_interleave(7)[:140_001]
+    assert torch.allclose(returned(QSGD(levels=3, bucket=7), updates(post, v * scale))["x"], v * scale, rtol=1e-14)
 
 
 def test_whole_levels_arrive_as_they_are(post: Any) -> None:

@@ -45,7 +45,7 @@ def test_the_entries_are_those_with_the_least_numbers_drawn(post: Any) -> None:
     for round in (1, 2):
         back = returned(RandomK(share=0.25), updates(post, leaf, round))["x"]
         for k in range(3):
-            order = sorted(range(12), key=lambda i: int(bits(0, "each", round, "random-k x", k, i)))
+            order = sorted(range(12), key=lambda i: int(bits(0, "each", round, "random-k x 0", k, i)))
             assert sorted(back[k].nonzero()[:, 0].tolist()) == sorted(order[:3])
 
 

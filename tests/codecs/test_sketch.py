@@ -23,11 +23,10 @@ def updates(post: Any, leaf: Tensor, round: int = 1) -> Mail:
     return replace(mail, ctx=mail.ctx.at(round))
 
 
-def hashed(round: int, rows: int, n: int, columns: int, j: int, i: int) -> tuple[int, int]:
+def hashed(round: int, columns: int, j: int, i: int) -> tuple[int, int]:
     """The column and the sign of entry i in row j: 31 random bits and one."""
-    pairs = -(-rows // 2)
-    word = int(bits(SEED, "public", round, "sketch x", j % pairs * n + i)) % 2**64
-    half = (word >> 32 if j >= pairs else word) & 0xFFFFFFFF
+    word = int(bits(SEED, "public", round, f"sketch {j // 2} x 0", i)) % 2**64
+    half = word >> 32 * (j % 2) & 0xFFFFFFFF
     return (half >> 1) % columns, 1 - 2 * (half & 1)
 
 
@@ -45,7 +44,7 @@ def test_it_is_a_plain_loop_over_rounds_clients_and_entries(post: Any) -> None:
             u[c] = 0.8 * u[c] + g[c]
             v[c] += u[c]
             table = np.zeros((rows, columns))  # made anew for each message
-            where = [[hashed(t, rows, n, columns, j, i) for i in range(n)] for j in range(rows)]
+            where = [[hashed(t, columns, j, i) for i in range(n)] for j in range(rows)]
             for j in range(rows):
                 for i, (column, sign) in enumerate(where[j]):
                     table[j, column] += sign * v[c, i]
@@ -78,10 +77,9 @@ def test_heavy_entries_are_found_among_many(post: Any) -> None:
 def test_hashes_spread_evenly_and_signs_are_fair(post: Any) -> None:
     """Counts of 100 columns: chi-squared of 99 degrees, above 180 with a chance below 2e-6 in each of five rows."""
     codec, mail = CountSketch(columns=0.001), updates(post, torch.zeros(1, 100_000))
-    columns = torch.zeros(5, 100)
-    column, sign = codec._hashes(Leaf(mail.ctx, "x", mail.clients), mail["x"])
-    for j in range(5):
-        columns[j] = torch.bincount(column[j], minlength=100)
+    hashes = codec._hashes(Leaf(mail.ctx, "x", mail.clients), slice(0, 100_000), torch.zeros(1, 5, 100))
+    columns = torch.stack([torch.bincount(column, minlength=100) for column, _ in hashes])
+    sign = torch.stack([sign for _, sign in hashes])
     assert bool((((columns - 1000) ** 2 / 1000).sum(1) < 180).all())
     assert bool((sign.mean(1).abs() < 6 / 100_000**0.5).all()), "within six standard deviations"
     assert bool(((sign[0] * sign[1:]).mean(1).abs() < 6 / 100_000**0.5).all()), "rows do not follow each other"

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 
 from descant.codecs.raw import check_lengths, flat, length_of, pieces, raw, rows_of
-from descant.context import Context, Draws
+from descant.context import Context
 from descant.fields import Checked
 from descant.mail import Form, Mail
 from descant.trees import Tree, under, within
@@ -54,6 +54,11 @@ class Codec(Checked, ABC):
         return None
 
 
+def blocks(n: int, size: int = 1 << 16) -> list[slice]:
+    """n entries, a few at a time: what is worked on then stays in the processor's cache."""
+    return [slice(start, min(n, start + size)) for start in range(0, n, size)]
+
+
 class Leaf(NamedTuple):
     """Which leaf of whose messages it is: what both ends know of it."""
 
@@ -61,10 +66,16 @@ class Leaf(NamedTuple):
     name: str
     who: Tensor  # [S] the senders' numbers
 
-    @property
-    def draws(self) -> Draws:
-        """Random numbers of this round with a row [S, ...] for each sender, which both ends can draw."""
-        return self.ctx.each(self.who)
+    def bits(self, name: str, entries: slice) -> Tensor:
+        """64 random bits for each entry of a block, other ones for each sender [S, .]: both ends draw the same."""
+        return self.ctx.each(self.who).bits(self._at(name, entries), (entries.stop - entries.start,))
+
+    def common_bits(self, name: str, entries: slice) -> Tensor:
+        """As `bits`, but the same for all senders [.]."""
+        return self.ctx.bits(self._at(name, entries), (entries.stop - entries.start,))
+
+    def _at(self, name: str, entries: slice) -> str:
+        return f"{name} {self.name} {entries.start}"
 
     def only(self, which: slice) -> Leaf:
         """The same leaf of some of the senders."""

@@ -7,6 +7,7 @@ halves of every number stood side by side, and all numbers are read at once: no 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -44,10 +45,8 @@ class Fields(NamedTuple):
         return lengths
 
     def put(self, bits: NDArray[np.uint8], start: Whole) -> None:
-        first = _first(self.widths, start)
-        for bit in range(self.widths.max(initial=0)):
-            has = self.widths > bit
-            bits[first[has] + bit] = self.numbers[has] >> bit & 1
+        for bit, which, place in _bits_of(self.widths, start):
+            bits[place] = self.numbers.ravel()[which] >> bit & 1
 
 
 def write(*parts: Unary | Fields) -> list[bytes]:
@@ -87,14 +86,13 @@ class Reader:
 
     def fields(self, widths: Whole) -> Whole:
         """The next numbers [S, k] of each payload, from `Fields` of these widths."""
-        first, numbers = _first(widths, self._at), np.zeros(widths.shape, np.int64)
-        self._at = self._at + widths.sum(1)
+        start, self._at = self._at, self._at + widths.sum(1)
         if bool((self._at > self._ends).any()):
             raise CodecError("a payload ends before the numbers that it was to hold")
-        for bit in range(widths.max(initial=0)):
-            has = widths > bit
-            numbers[has] |= self._bits[first[has] + bit].astype(np.int64) << bit
-        return numbers
+        numbers = np.zeros(widths.size, np.int64)
+        for bit, which, place in _bits_of(widths, start):
+            numbers[which] |= self._bits[place].astype(np.int64) << bit
+        return numbers.reshape(widths.shape)
 
     def finish(self) -> None:
         """Refuse payloads that go on after what they were to hold."""
@@ -111,8 +109,15 @@ def lots(rows: int, numbers: int) -> list[slice]:
     return [slice(start, min(rows, start + few)) for start in range(0, rows, few)]
 
 
-def _first(widths: Whole, start: Whole) -> Whole:
-    """Where each of the fields begins."""
-    first: Whole = widths.cumsum(1)
+def _bits_of(widths: Whole, start: Whole) -> Iterator[tuple[int, Whole, Whole]]:
+    """Bit by bit: which of the fields [S * k] have it, and where it stands."""
+    first = widths.cumsum(1)
     first += start[:, None] - widths
-    return first
+    which = np.flatnonzero(widths)
+    place, widths = first.ravel()[which], widths.ravel()[which]
+    bit = 0
+    while len(which):
+        yield bit, which, place
+        bit += 1
+        longer = np.flatnonzero(widths > bit)
+        which, place, widths = which[longer], place[longer] + 1, widths[longer]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from descant.codecs.base import Leaf, UpdateCodec
+from descant.codecs.base import Leaf, UpdateCodec, blocks
 from descant.codecs.bits import Fields, Reader, lots, write
-from descant.codecs.raw import peaks, wide
+from descant.codecs.raw import wide
 from descant.codecs.sparse import pack_values, unpack_values
 from descant.codecs.universal import elias, read_elias
 from descant.errors import CodecError, require
@@ -71,24 +71,44 @@ class QSGD(UpdateCodec):
     def _quantised(self, leaf: Leaf, update: Tensor) -> tuple[Tensor, Tensor]:
         """The norms [S, B] of the buckets, and the levels [S, n] with their signs."""
         S, n = update.shape
-        rows, B = wide(update), self._buckets(n)
-        peak, unit = peaks(functional.pad(rows, (0, B * self.bucket - n)).view(S * B, self.bucket))
-        norms = peak if self.norm == "max" else peak * torch.linalg.vector_norm(unit, dim=1, keepdim=True)
-        if not bool(norms.isfinite().all()):
-            raise CodecError(f"the update of '{leaf.name}' is not finite, or its norm is not")
-        norms = norms.view(S, B)
-        each = self._each(norms, n)
-        exact = rows.abs() / torch.where(each > 0, each, 1.0) * self.levels
-        low = exact.floor()
-        # 32 random bits are enough: the mean is right to 2^-33 of a level.
-        drawn = leaf.draws.bits(f"qsgd {leaf.name}", (-(-n // 2),)).to(rows.device).view(torch.int32)[:, :n]
-        up = (exact - low).double() * 2.0**32 > drawn.double() + (2.0**31 + 0.5)
-        levels = (low + up).clamp(max=self.levels).long()
-        return norms, torch.where(rows < 0, -levels, levels)
+        bucket = self._bucket(n)
+        norms, levels = [wide(update[:, :0])], [torch.zeros(S, 0, dtype=torch.int64, device=update.device)]
+        for some in blocks(n, bucket * max(1, 2**16 // bucket)):  # of whole buckets
+            size = some.stop - some.start
+            v = functional.pad(wide(update[:, some]), (0, -size % bucket)).view(S, -1, bucket)
+            norm = self._norm(v)
+            if not bool(norm.isfinite().all()):
+                raise CodecError(f"the update of '{leaf.name}' is not finite, or its norm is not")
+            exact = (v.abs() / torch.where(norm > 0, norm, 1.0) * self.levels).flatten(1)[:, :size]
+            low = exact.floor()
+            level = (low + (exact - low > self._uniform(leaf, some))).clamp(max=self.levels).long()
+            norms.append(norm[..., 0])
+            levels.append(torch.where(update[:, some] < 0, -level, level))
+        return torch.cat(norms, 1), torch.cat(levels, 1)
+
+    def _norm(self, v: Tensor) -> Tensor:
+        """The norm [S, B, 1] of every bucket [S, B, bucket]."""
+        peak = v.abs().amax(2, keepdim=True)
+        if self.norm == "max":
+            return peak
+        return peak * torch.linalg.vector_norm(v / torch.where(peak == 0, 1.0, peak), dim=2, keepdim=True)
+
+    def _uniform(self, leaf: Leaf, some: slice) -> Tensor:
+        """Draws from (0, 1) in float64, [S, .] for some entries.
+
+        Each has 32 random bits: the mean of what is sent is right to 2^-33 of a level.
+        """
+        size = some.stop - some.start
+        drawn = leaf.bits("qsgd", slice(some.start, some.start + -(-size // 2))).view(torch.int32)[:, :size]
+        return (drawn.double() + (2.0**31 + 0.5)) * 2.0**-32
+
+    def _bucket(self, n: int) -> int:
+        """The numbers of a bucket of n numbers."""
+        return min(self.bucket, max(1, n))
 
     def _buckets(self, n: int) -> int:
-        return -(-n // self.bucket)
+        return -(-n // self._bucket(n))
 
     def _each(self, norms: Tensor, n: int) -> Tensor:
         """The norm [S, n] of every number's bucket."""
-        return norms.repeat_interleave(self.bucket, 1)[:, :n]
+        return norms.repeat_interleave(self._bucket(n), 1)[:, :n]

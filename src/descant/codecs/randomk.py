@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from descant.codecs.base import Leaf
+from descant.codecs.base import Leaf, blocks
 from descant.codecs.bits import lots
 from descant.codecs.feedback import Feedback, check_finite, count
 from descant.codecs.sparse import pack_values, unpack_values
@@ -49,7 +49,7 @@ class RandomK(Feedback):
         """The indices [S, k] of the entries whose random numbers are least."""
         S, n = rows.shape
         index = torch.zeros(S, count(self.share, n), dtype=torch.int64, device=rows.device)
-        for lot in lots(S, n):
-            drawn = leaf.only(lot).draws.bits(f"random-k {leaf.name}", (n,))
-            index[lot] = drawn.to(rows.device).topk(index.shape[1], largest=False).indices
+        for lot in lots(S, n) if n else ():
+            drawn = torch.cat([leaf.only(lot).bits("random-k", some) for some in blocks(n)], 1).to(rows.device)
+            index[lot] = drawn.topk(index.shape[1], largest=False).indices
         return index

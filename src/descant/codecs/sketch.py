@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from descant.codecs.base import Leaf
-from descant.codecs.bits import lots
+from descant.codecs.base import Leaf, blocks
 from descant.codecs.feedback import MomentumFeedback, check_finite, count
 from descant.codecs.raw import rows_of
 from descant.codecs.sparse import largest, pack_values
@@ -47,34 +46,48 @@ class CountSketch(MomentumFeedback):
 
     def choose(self, leaf: Leaf, wanted: Tensor) -> tuple[list[bytes], Tensor]:
         check_finite(leaf, wanted)
-        S, n = wanted.shape
-        column, sign = self._hashes(leaf, wanted)
-        table = wanted.new_zeros(S, self.rows, count(self.columns, n))
-        for j in range(self.rows):
-            table[:, j].index_add_(1, column[j], wanted * sign[j])
-        index = self._heavy(table, column, sign)
+        table = wanted.new_zeros(len(wanted), self.rows, count(self.columns, wanted.shape[1]))
+        for some in blocks(wanted.shape[1]):
+            for j, (column, sign) in enumerate(self._hashes(leaf, some, table)):
+                table[:, j].index_add_(1, column, wanted[:, some] * sign)
+        index = self._heavy(leaf, table, wanted.shape[1])
         return pack_values(torch.cat([table.flatten(1), wanted.gather(1, index)], 1)), index
 
     def unpack(self, leaf: Leaf, copies: Tree, payloads: list[bytes], like: Tensor) -> tuple[Tree, Tensor]:
         n = like.shape[1]
         shapes = ((self.rows, count(self.columns, n)), (count(self.share, n),))
         read = rows_of(payloads, Form(("table", "values"), shapes, (like.dtype, like.dtype)), like.device)
-        index = self._heavy(read["table"], *self._hashes(leaf, like))
+        index = self._heavy(leaf, read["table"], n)
         return copies, torch.zeros_like(like).scatter(1, index, read["values"])
 
-    def _hashes(self, leaf: Leaf, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The column h_j(i) and the sign s_j(i) of entry i in row j, [rows, n] each."""
-        n = like.shape[1]
-        drawn = leaf.ctx.bits(f"sketch {leaf.name}", (-(-self.rows // 2), n)).to(like.device)
-        halves = torch.cat([drawn, drawn >> 32])[: self.rows]  # 32 random bits are enough for a row
-        column = (halves >> 1 & 0x7FFFFFFF) % max(1, count(self.columns, n))
-        return column, (1 - 2 * (halves & 1)).to(like.dtype)
-
-    def _heavy(self, table: Tensor, column: Tensor, sign: Tensor) -> Tensor:
+    def _heavy(self, leaf: Leaf, table: Tensor, n: int) -> Tensor:
         """The indices [S, k] of the entries whose estimates are largest; the same at both ends, to the bit."""
-        S, n = len(table), column.shape[1]
-        index = torch.zeros(S, count(self.share, n), dtype=torch.int64, device=table.device)
-        for lot in lots(S, self.rows * n):
-            estimates = torch.stack([table[lot, j, column[j]] * sign[j] for j in range(self.rows)])  # [rows, ., n]
-            index[lot] = largest(estimates.median(0).values, index.shape[1])
-        return index
+        estimates = table.new_zeros(len(table), n)
+        for some in blocks(n):
+            hashes = enumerate(self._hashes(leaf, some, table))
+            estimates[:, some] = median(
+                [table[:, j].index_select(1, column) * sign for j, (column, sign) in hashes]
+            )
+        return largest(estimates, count(self.share, n))
+
+    def _hashes(self, leaf: Leaf, some: slice, table: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The columns h_j(i) and the signs s_j(i) of some entries i, for every row j."""
+        found = []
+        for pair in range(-(-self.rows // 2)):
+            drawn = leaf.common_bits(f"sketch {pair}", some).to(table.device)
+            for half in (drawn, drawn >> 32):  # 32 random bits are enough for a row
+                found.append(((half >> 1 & 0x7FFFFFFF) % table.shape[2], (1 - 2 * (half & 1)).to(table.dtype)))
+        return found[: self.rows]
+
+
+def median(rows: list[Tensor]) -> Tensor:
+    """The median of some tensors, entry by entry; of an even number, the lower of the two in the middle.
+
+    Bubbles rise through the list until its middle is in place: a few passes over the memory. `torch.median` takes
+    some ten times as long along a short axis.
+    """
+    rows, middle = list(rows), (len(rows) - 1) // 2
+    for last in range(len(rows) - 1, middle - 1, -1):
+        for j in range(last):
+            rows[j], rows[j + 1] = torch.minimum(rows[j], rows[j + 1]), torch.maximum(rows[j], rows[j + 1])
+    return rows[middle]
