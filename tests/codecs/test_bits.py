@@ -87,9 +87,26 @@ def test_any_bytes_are_read_or_refused(payloads: list[bytes]) -> None:
 
 
 def test_a_number_that_is_too_large_is_refused() -> None:
-    for number in (8, 9, 2**40):
-        with pytest.raises(CodecError, match="at most 7"):
-            read_elias(Reader(write(*elias(np.array([[number]])))), 1, 7)
+    for number in (6, 7, 8, 9, 2**40):
+        with pytest.raises(CodecError, match="at most 5"):
+            read_elias(Reader(write(*elias(np.array([[number]])))), 1, 5)
+    with pytest.raises(CodecError, match="at most 5"):  # of 73 bits
+        read_elias(Reader([bytes(9) + b"\1" + bytes(9)]), 1, 5)
+
+
+def recursive(n: int) -> int:
+    """The bits of Elias's recursive (omega) code, which the QSGD paper uses."""
+    length = 1
+    while n > 1:
+        length += n.bit_length()
+        n = n.bit_length() - 1
+    return length
+
+
+def test_below_128_no_number_is_longer_than_in_the_recursive_code() -> None:
+    lengths = [8 * len(write(*elias(np.full((1, 8), n)))[0]) // 8 for n in range(1, 129)]  # of one of eight
+    assert all(length <= recursive(n) for n, length in enumerate(lengths[:127], 1))
+    assert lengths[127] > recursive(128)
 
 
 def test_indices_beyond_the_end_are_refused() -> None:

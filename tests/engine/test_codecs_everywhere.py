@@ -27,6 +27,8 @@ from descant.codecs import (
     TopK,
 )
 from descant.context import Context
+from descant.draws import bits
+from descant.engine.cohort import sample
 from descant.errors import SettingError
 from descant.mail import Mail
 from descant.methods import METHODS, FedAvg, FineTune
@@ -156,14 +158,38 @@ def test_a_compressed_shared_model_is_personalised_by_steps_on_the_clients_own_d
     tuned = run(FineTune(solver=solver, lr=0.3, steps=2, batch=None), rounds=6, cohort=3, codec=codec)
     plain = run(solver, rounds=6, cohort=3, codec=codec)
     assert tuned.rounds["bytes_up"].to_list() == plain.rounds["bytes_up"].to_list()
-    for ours, theirs in zip(tuned.shared().parameters(), plain.shared().parameters(), strict=True):
+    for ours, theirs in zip(
+        tuned.shared(round="last").parameters(), plain.shared(round="last").parameters(), strict=True
+    ):
         assert torch.equal(ours, theirs)
     for k in range(len(data)):
-        model = plain.shared()
+        model = plain.shared(round="last")
         inputs, targets = data.train.client(k)
         for _ in range(2):
             loss = torch.nn.functional.cross_entropy(model(inputs), targets)
             for p, slope in zip(model.parameters(), torch.autograd.grad(loss, model.parameters()), strict=True):
                 p.data -= 0.3 * slope
-        for ours, theirs in zip(tuned.personal(k).parameters(), model.parameters(), strict=True):
+        for ours, theirs in zip(tuned.personal(k, round="last").parameters(), model.parameters(), strict=True):
             assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_qsgd_in_a_run_is_a_plain_loop(
+    run: Any, point: Task, points: dc.FederatedData, means: torch.Tensor
+) -> None:
+    method = FedAvg(lr=0.1, steps=3, batch=None, weighted=False)
+    done = run(method, task=point, data=points, rounds=8, cohort=3, codec=QSGD(levels=3))
+    w, ups = point.start(), 0
+    for t in range(1, 9):
+        total = torch.zeros(2).double()
+        for k in sample(5, t, 3, torch.ones(4)).tolist():
+            update = means[k] + 0.9**3 * (w - means[k]) - w
+            norm = max(abs(float(number)) for number in update)
+            word = int(bits(5, "each", t, "qsgd delta 0", k, 0)) % 2**64
+            for i, number in enumerate(update.tolist()):
+                drawn = (((word >> 32 * i & 0xFFFFFFFF) + 2**31) % 2**32 + 0.5) / 2**32
+                exact = 3 * abs(number) / norm
+                up = drawn < exact - int(exact)
+                ups += up
+                total[i] += (1 if number > 0 else -1) * norm * (int(exact) + up) / 3
+        w = w + total / 3
+    assert torch.allclose(done.shared(round="last").at, w, rtol=0, atol=1e-12) and 0 < ups < 24

@@ -27,8 +27,9 @@ class QSGD(UpdateCodec):
     is s. An update is cut into buckets of `bucket` numbers, each with a norm of its own. `norm` says which: the
     largest size ("max", as in the paper's experiments) or the length ("l2", as in its theorems).
 
-    A norm takes four bytes (of doubles, eight); l_i takes 2 floor(log2(l_i + 1)) + 1 bits (Elias's code), and
-    one more for its sign unless it is zero. Nothing is remembered. A message that is not finite is refused.
+    A norm takes four bytes (of doubles, eight); l_i takes 2 floor(log2(l_i + 1)) + 1 bits, and one more for its
+    sign unless it is zero. That is Elias's gamma code: below 127 levels it is no longer than the recursive code of
+    the paper. Nothing is remembered. A message that is not finite is refused.
     """
 
     name: ClassVar[str] = "qsgd"
@@ -91,7 +92,8 @@ class QSGD(UpdateCodec):
         peak = v.abs().amax(2, keepdim=True)
         if self.norm == "max":
             return peak
-        return peak * torch.linalg.vector_norm(v / torch.where(peak == 0, 1.0, peak), dim=2, keepdim=True)
+        length: Tensor = torch.linalg.vector_norm(v / torch.where(peak == 0, 1.0, peak), dim=2, keepdim=True)
+        return peak * length  # so that no square overflows
 
     def _uniform(self, leaf: Leaf, some: slice) -> Tensor:
         """Draws from (0, 1) in float64, [S, .] for some entries.

@@ -46,12 +46,13 @@ class CountSketch(MomentumFeedback):
 
     def choose(self, leaf: Leaf, wanted: Tensor) -> tuple[list[bytes], Tensor]:
         check_finite(leaf, wanted)
-        table = wanted.new_zeros(len(wanted), self.rows, count(self.columns, wanted.shape[1]))
-        for some in blocks(wanted.shape[1]):
+        v, n = wanted.cpu(), wanted.shape[1]  # there sums have one order; on a GPU they differ from run to run
+        table = v.new_zeros(len(v), self.rows, count(self.columns, n))
+        for some in blocks(n):
             for j, (column, sign) in enumerate(self._hashes(leaf, some, table)):
-                table[:, j].index_add_(1, column, wanted[:, some] * sign)
-        index = self._heavy(leaf, table, wanted.shape[1])
-        return pack_values(torch.cat([table.flatten(1), wanted.gather(1, index)], 1)), index
+                table[:, j].index_add_(1, column, v[:, some] * sign)
+        index = self._heavy(leaf, table, n)
+        return pack_values(torch.cat([table.flatten(1), v.gather(1, index)], 1)), index.to(wanted.device)
 
     def unpack(self, leaf: Leaf, copies: Tree, payloads: list[bytes], like: Tensor) -> tuple[Tree, Tensor]:
         n = like.shape[1]
