@@ -72,3 +72,17 @@ def test_the_new_method_is_named_by_its_import_path(monkeypatch: pytest.MonkeyPa
     settings = RunSettings.of(read_settings(EXAMPLES / "new_method.yaml", ["rounds=1"]))
     run = settings.execute()
     assert run.config["method"]["name"] == "new_method:MeanRegularized" and run.summary()["rounds"] == 1
+
+
+@pytest.mark.slow
+def test_compressed_methods_send_less_and_are_personalized(tmp_path: Path) -> None:
+    compared = dc.compare(EXAMPLES / "compressed.yaml", seeds=1, rounds=12, out=tmp_path, evaluate={"every": 12})
+    runs = {label: run for label, (run,) in compared.runs.items()}
+    sent = {label: run.summary()["bytes_up"] for label, run in runs.items()}
+    assert list(runs) == ["plain", "QSGD", "DGC", "sketch", "LBGM"]
+    assert sent.pop("plain") == 12 * 10 * 610 * 4 > max(sent.values())
+    for run in runs.values():
+        personal, shared = (
+            run.history.figure(model, 12, "test_accuracy")["mean"] for model in ("personal", "shared")
+        )
+        assert personal > shared
