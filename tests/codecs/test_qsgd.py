@@ -14,6 +14,7 @@ from toys.post import blank, returned
 
 from descant.codecs import QSGD, CodecError
 from descant.draws import bits
+from descant.errors import SettingError
 from descant.mail import Mail
 
 SEED = 0  # of the fixture `post`
@@ -111,6 +112,20 @@ def test_a_level_is_never_further_than_one_step(post: Any) -> None:
     v = torch.randn(3, 1000, generator=torch.Generator().manual_seed(4))
     back = returned(QSGD(levels=10, bucket=1000), updates(post, v))["x"]
     assert bool(((back - v).abs() <= v.abs().amax(1, keepdim=True) / 10 * (1 + 1e-5)).all())
+
+
+@pytest.mark.parametrize("levels", [1, 126, 65_535, 2**24 - 1])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_any_number_of_levels_is_read(post: Any, levels: int, dtype: torch.dtype) -> None:
+    v = torch.randn(2, 300, generator=torch.Generator().manual_seed(6)).to(dtype)
+    back = returned(QSGD(levels=levels), updates(post, v))["x"]
+    assert bool(((back - v).abs().amax(1) <= v.abs().amax(1) * (1 / levels + 2 * torch.finfo(dtype).eps)).all())
+
+
+@pytest.mark.parametrize(("field", "value"), [("levels", 0), ("levels", 2**24), ("bucket", 0), ("norm", "l1")])
+def test_fields_are_checked(field: str, value: Any) -> None:
+    with pytest.raises(SettingError, match=f"QSGD.{field} = "):
+        QSGD(**{field: value})
 
 
 def test_a_bucket_may_be_larger_than_any_vector(post: Any) -> None:

@@ -40,7 +40,8 @@ class QSGD(UpdateCodec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "levels", 1 <= self.levels < 2**31, "at least 1 and below 2^31")
+        # Single precision knows all whole numbers up to there.
+        require(self, "levels", 1 <= self.levels < 2**24, "at least 1 and below 2^24")
         require(self, "bucket", self.bucket >= 1, "at least 1")
 
     def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
