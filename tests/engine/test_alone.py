@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from toys.codecs import DGC, LBGM
 from toys.noise import PrivateFedAvg
 from toys.subspace import Subspace
 
 from descant import FederatedData, Task
-from descant.codecs import Codec, Native, TopK
+from descant.codecs import DGC, LBGM, QSGD, BFloat16, Codec, CountSketch, Native, RandomK, Sign, TopK
 from descant.context import Context
 from descant.engine import Clients, Plan, Server
 from descant.engine.links import Broadcast, Parcels
@@ -135,6 +134,13 @@ TOYS: list[tuple[Method, Codec]] = [
     (Subspace(**SHORT, dim=4), Native()),
     (Ditto(solver=Subspace(**SHORT, dim=4), **SHORT), Native()),
     (PrivateFedAvg(**SHORT), DGC(share=0.3)),
+    (FedAvg(**SHORT), QSGD(bucket=7)),
+    (FLAME(**SHORT), QSGD(bucket=7)),
+    (FedAvg(**SHORT), CountSketch(share=0.2, columns=0.3)),
+    (FLAME(**SHORT), CountSketch(share=0.2, columns=0.3)),
+    (Scaffold(**SHORT), RandomK(share=0.3)),
+    (FLAME(**SHORT), Sign()),
+    (FedADMM(**SHORT), BFloat16()),
     (FLAME(**SHORT), LBGM(delta=0.5)),
     (FedADMM(**SHORT), DGC(share=0.3)),
 ]

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
-from toys.codecs import LBGM
 
 from descant import FederatedData, Task
 from descant.aggregators import CenteredClipping, KLoss
 from descant.attacks import Attack, SignFlip
-from descant.codecs import Float16
+from descant.codecs import LBGM, Float16
 from descant.context import Context
 from descant.engine import Plan, Simulation
 from descant.errors import SettingError

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from toys.codecs import DGC, LBGM, Spoiled, Unable
+from toys.codecs import Spoiled, Unable
 
 from descant import FederatedData, Task
-from descant.codecs import Float16, TopK
+from descant.codecs import DGC, LBGM, QSGD, Float16, TopK
 from descant.draws import uniform
 from descant.engine.cohort import sample
 from descant.errors import SettingError
@@ -35,7 +35,7 @@ def pulled(w: Tensor, mean: Tensor) -> Tensor:
 def test_dgc_gathers_momentum_and_clears_what_was_sent(
     run: Any, point: Task, points: FederatedData, means: Tensor
 ) -> None:
-    done = run(PLAIN, task=point, data=points, rounds=8, cohort=3, codec=DGC(share=0.5, beta=0.8))
+    done = run(PLAIN, task=point, data=points, rounds=8, cohort=3, codec=DGC(share=0.5, beta=0.8, warmup=0))
     w, momentum, residual = point.start(), np.zeros((N, 2)), np.zeros((N, 2))
     for t in range(1, 9):
         total = torch.zeros(2).double()
@@ -90,7 +90,9 @@ SENDERS: list[Method] = [
 
 @pytest.mark.few(5)
 @pytest.mark.parametrize("method", SENDERS, ids=lambda m: m.name)
-@pytest.mark.parametrize("codec", [TopK(share=0.1), LBGM(delta=0.3), DGC(share=0.1)], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "codec", [TopK(share=0.1), LBGM(delta=0.3), QSGD(levels=2, bucket=9)], ids=lambda c: c.name
+)
 def test_both_ends_keep_the_same_copy_of_what_was_sent_last(run: Any, method: Method, codec: Any) -> None:
     done = run(method, rounds=12, cohort=3, lost=0.3, codec=codec)
     simulation, (name,) = done._simulation, method.sends

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import nn
 from toys.attacks import Grudge, Opposite, Veiled
-from toys.codecs import DGC, LBGM, Spoiled, Unable
+from toys.codecs import Spoiled, Unable
 from toys.noise import NoisyFedAvg, PrivateFedAvg
 from toys.subspace import Subspace
 
 import descant as dc
 from descant.aggregators import CenteredClipping, KLoss
 from descant.attacks import ALIE, Backdoor, Mimic, OptimizedBackdoor, RandomLabels, SignFlip
-from descant.codecs import Float16, TopK
+from descant.codecs import DGC, LBGM, QSGD, BFloat16, CountSketch, Float16, RandomK, Sign, TopK
 from descant.engine import Record, RoundRecord
 from descant.methods import AFL, FLAME, L2SGD, MOCHA, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from descant.trees import Tree
@@ -36,7 +36,14 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "l2sgd top-k": (L2SGD(batch=3), {"codec": TopK(share=0.4), "lost": 0.2}),
     "mocha": (MOCHA(lam=3.0, loss="squared", every=3), {"stragglers": 0.5}),
     "mocha top-k": (MOCHA(lam=3.0, loss="squared", every=3), {"codec": TopK(share=0.4), "lost": 0.2}),
-    "dgc": (AVG, {"codec": DGC(share=0.1)}),
+    "dgc": (AVG, {"codec": DGC(share=0.1, warmup=6, clip=0.5), "lost": 0.2}),
+    "qsgd": (AVG, {"codec": QSGD(bucket=9)}),
+    "qsgd of positions": (FLAME(**LOCAL), {"codec": QSGD(bucket=9), "lost": 0.2}),
+    "sketch": (AVG, {"codec": CountSketch(share=0.1, columns=0.2), "lost": 0.2}),
+    "sketch of positions": (FLAME(**LOCAL), {"codec": CountSketch(share=0.1, columns=0.2)}),
+    "sign": (AVG, {"codec": Sign(), "lost": 0.2}),
+    "random-k": (Scaffold(**LOCAL), {"codec": RandomK(share=0.2), "lost": 0.2}),
+    "bfloat16": (AVG, {"codec": BFloat16(), "downlink": BFloat16()}),
     "lbgm": (AVG, {"codec": LBGM(delta=0.5), "lost": 0.2}),
     "lbgm of positions": (FLAME(**LOCAL), {"codec": LBGM(delta=0.5), "lost": 0.2}),
     "clipping": (AVG, {"aggregator": CenteredClipping(tau=0.05)}),

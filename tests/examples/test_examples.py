@@ -147,3 +147,17 @@ def test_lp_proj_trains_a_resnet_34_within_2_gib_and_sends_600_numbers(kind: str
     assert len(losses) == 4 and losses[-1] < losses[0]
     assert "a message: 2,400 bytes" in said
     assert int(said.split()[-1]) < 2 * 2**20
+
+
+@pytest.mark.slow
+def test_compressed_methods_send_less_and_are_personalized(tmp_path: Path) -> None:
+    compared = dc.compare(EXAMPLES / "compressed.yaml", seeds=1, rounds=12, out=tmp_path, evaluate={"every": 12})
+    runs = {label: run for label, (run,) in compared.runs.items()}
+    sent = {label: run.summary()["bytes_up"] for label, run in runs.items()}
+    assert list(runs) == ["plain", "QSGD", "DGC", "sketch", "LBGM"]
+    assert sent.pop("plain") == 12 * 10 * 610 * 4 > max(sent.values())
+    for run in runs.values():
+        personal, shared = (
+            run.history.figure(model, 12, "test_accuracy")["mean"] for model in ("personal", "shared")
+        )
+        assert personal > shared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -54,6 +54,34 @@ class Codec(Checked, ABC):
         return None
 
 
+def blocks(n: int, size: int = 1 << 16) -> list[slice]:
+    """n entries, a few at a time: what is worked on then stays in the processor's cache."""
+    return [slice(start, min(n, start + size)) for start in range(0, n, size)]
+
+
+class Leaf(NamedTuple):
+    """Which leaf of whose messages it is: what both ends know of it."""
+
+    ctx: Context
+    name: str
+    who: Tensor  # [S] the senders' numbers
+
+    def bits(self, name: str, entries: slice) -> Tensor:
+        """64 random bits for each entry of a block, other ones for each sender [S, .]: both ends draw the same."""
+        return self.ctx.each(self.who).bits(self._at(name, entries), (entries.stop - entries.start,))
+
+    def common_bits(self, name: str, entries: slice) -> Tensor:
+        """As `bits`, but the same for all senders [.]."""
+        return self.ctx.bits(self._at(name, entries), (entries.stop - entries.start,))
+
+    def _at(self, name: str, entries: slice) -> str:
+        return f"{name} {self.name} {entries.start}"
+
+    def only(self, which: slice) -> Leaf:
+        """The same leaf of some of the senders."""
+        return self._replace(who=self.who[which])
+
+
 @dataclass(frozen=True, kw_only=True)
 class UpdateCodec(Codec):
     """A codec of updates: leaves that are differences, or positions less their reference.
@@ -65,20 +93,18 @@ class UpdateCodec(Codec):
     updates: ClassVar[bool] = True
 
     @abstractmethod
-    def pack(self, ctx: Context, memory: Tree, name: str, update: Tensor) -> tuple[Tree, list[bytes]]:
+    def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
         """The clients' new memory of a leaf, and a payload for each of its flat updates [S, n]."""
 
     @abstractmethod
-    def unpack(
-        self, ctx: Context, copies: Tree, name: str, payloads: list[bytes], like: Tensor
-    ) -> tuple[Tree, Tensor]:
+    def unpack(self, leaf: Leaf, copies: Tree, payloads: list[bytes], like: Tensor) -> tuple[Tree, Tensor]:
         """The server's new copies, and the flat updates [S, n] of a leaf; `like` [S, n] has their type."""
 
     def encode(self, ctx: Context, memory: Tree, mail: Mail) -> tuple[Tree, list[bytes]]:
         plain, updates = _plain(mail), mail.updates()
         payloads = raw(plain, len(mail.clients))
         for name, update in updates.items():
-            new, packed = self.pack(ctx, within(name, memory), name, flat(update))
+            new, packed = self.pack(Leaf(ctx, name, mail.clients), within(name, memory), flat(update))
             memory = memory | under(name, new)
             last = name == next(reversed(updates))
             payloads = [
@@ -96,8 +122,8 @@ class UpdateCodec(Codec):
         for name in blank.references:
             last = name == next(reversed(blank.references))
             packed, rest = (rest, []) if last else pieces(rest)
-            like = flat(blank[name])
-            new, update = self.unpack(ctx, within(name, copies), name, packed, like)
+            leaf = Leaf(ctx, name, blank.clients)
+            new, update = self.unpack(leaf, within(name, copies), packed, flat(blank[name]))
             copies = copies | under(name, new)
             updates[name] = update.view(blank[name].shape)
         if not updates:

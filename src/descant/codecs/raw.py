@@ -51,6 +51,22 @@ def flat(leaf: Tensor) -> Tensor:
     return leaf.unsqueeze(-1).flatten(1)
 
 
+def peaks(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest size in each row [S, n], as [S, 1], and the rows over it, whose squares cannot overflow.
+
+    Rows of zeros stay as they are.
+    """
+    if not rows.shape[1]:
+        return rows.new_zeros(len(rows), 1), rows
+    peak = rows.abs().amax(1, keepdim=True)
+    return peak, rows / torch.where(peak == 0, 1.0, peak)
+
+
+def wide(rows: Tensor) -> Tensor:
+    """The rows in a type in which they can be summed: at least single precision."""
+    return rows.float() if rows.dtype.itemsize < 4 else rows
+
+
 def length_of(form: Form) -> int:
     """The bytes of one message of a form."""
     return sum(prod(shape) * dtype.itemsize for shape, dtype in zip(form.shapes, form.dtypes, strict=True))
