@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from descant import aggregators, attacks, callbacks, codecs, coupling, data, datasets, methods, models
     from descant.comparison import Comparison, compare
     from descant.data import FederatedData
-    from descant.engine import Evaluation
+    from descant.engine import Evaluation, Health
     from descant.experiment import Run
     from descant.experiment.resume import resume
     from descant.experiment.simulate import simulate
@@ -29,6 +29,7 @@ _PLACES = {
     "Comparison": "comparison",
     "Evaluation": "engine",
     "FederatedData": "data",
+    "Health": "engine",
     "Metric": "task",
     "Run": "experiment",
     "Task": "task",
@@ -41,6 +42,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "FederatedData",
+    "Health",
     "Metric",
     "Run",
     "Task",
