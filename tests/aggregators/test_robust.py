@@ -154,6 +154,25 @@ def test_clipping_scales_down_what_is_longer(s: int, f: int, seed: int) -> None:
             np.testing.assert_allclose(combined(aggregator, leaves)[name].ravel(), expected, rtol=1e-11, atol=1e-13)
 
 
+@given(senders, seeds, st.booleans(), st.booleans(), st.booleans())
+def test_alone_clipping_is_the_mean_of_what_it_prepares(
+    s: int, seed: int, each: bool, weighted: bool, broken: bool
+) -> None:
+    """With references of all or of each, with weights, and with a message that is not finite."""
+    leaves = drawn(s, seed)
+    leaves["delta"][0] = torch.inf if broken else 3.0
+    references = {"delta": drawn(s if each else 1, seed + 1)["delta"]}  # the other leaf does not say what it is
+    mail = mail_of(leaves, references=False)
+    object.__setattr__(mail, "references", references)
+    object.__setattr__(mail, "weights", torch.arange(1, s + 1) if weighted else None)
+    for aggregator in (NormClipping(), NormClipping(norm=0.5), AdaptiveClipping(f=2)):
+        prepared = aggregator.prepare(context(), mail)
+        expected, found = Mean()(prepared.leaves, mail.weights), aggregator.combine(context(), {}, mail)[1]
+        assert list(found) == list(expected)
+        for name, value in found.items():
+            torch.testing.assert_close(value, expected[name], rtol=1e-11, atol=1e-12)
+
+
 @given(st.integers(2, 14), attackers, seeds)
 def test_mixing_is_with_the_nearest(s: int, f: int, seed: int) -> None:
     leaves, cut = drawn(s, seed), min(f, (s - 1) // 2)

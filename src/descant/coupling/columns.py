@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-BLOCK = 2**19  # numbers that are looked at in one go: few enough for a cache
+BLOCK = 2**16  # numbers that are looked at in one go: few enough for a core's own cache, also in float64
 
 
 def columns(x: Tensor, numbers: int | None = None) -> Iterator[tuple[slice, Tensor]]:
@@ -46,5 +46,19 @@ def lower_median(x: Tensor) -> Tensor:
 
 def mixture(x: Tensor, weights: Tensor, away: Tensor | None = None) -> Tensor:
     """sum_k weights_k (x_k - away) [d] of rows x [K, d], in float64."""
-    found = [weights @ (block.double() if away is None else block - away[at].double()) for at, block in columns(x)]
+    found = [weights @ (block.double() if away is None else _less(block, away[at])) for at, block in columns(x)]
     return torch.cat(found) if found else weights.new_zeros(0)
+
+
+def squared_norms(x: Tensor, center: Tensor | None = None) -> Tensor:
+    """||x_k - center||^2 [K] of rows x [K, d], in float64."""
+    squares = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    for at, block in columns(x):
+        off = block.to(torch.float64, copy=True) if center is None else _less(block, center[at])
+        squares += off.square_() @ torch.ones_like(off[0])  # a product: sums along rows are slower
+    return squares
+
+
+def _less(block: Tensor, center: Tensor) -> Tensor:
+    """block - center in float64, as a matrix of its own."""
+    return block.to(torch.float64, copy=True).sub_(center)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from descant.coupling.columns import columns, lower_median
+from descant.coupling.columns import columns, lower_median, squared_norms
 
 _ROWS = 128  # whose products with the others are taken at once
 _BLOCK = 2**21  # numbers that are multiplied in one go
@@ -44,16 +44,11 @@ def centred_products(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def finite_rows(x: Tensor) -> Tensor:
     """Which rows [S] of x [S, d] hold finite numbers only."""
-    finite = torch.ones(len(x), dtype=torch.bool, device=x.device)
-    for _, block in columns(x):
-        finite &= block.isfinite().all(1)
-    return finite
+    if not x.shape[1]:
+        return torch.ones(len(x), dtype=torch.bool, device=x.device)
+    return x.amax(1).isfinite() & x.amin(1).isfinite()  # both are NaN where any number is
 
 
 def norms(x: Tensor, center: Tensor | None = None) -> Tensor:
     """||x_i - center|| [S] of rows [S, d], in float64; infinite for a row that is not finite."""
-    squares = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    for at, block in columns(x):
-        off = block.double() if center is None else block - center[at].double()
-        squares += torch.linalg.vector_norm(off, dim=1).square_()
-    return squares.sqrt_().nan_to_num_(nan=torch.inf, posinf=torch.inf)
+    return squared_norms(x, center).sqrt_().nan_to_num_(nan=torch.inf, posinf=torch.inf)
