@@ -46,8 +46,10 @@ def lower_median(x: Tensor) -> Tensor:
 
 def mixture(x: Tensor, weights: Tensor, away: Tensor | None = None) -> Tensor:
     """sum_k weights_k (x_k - away) [d] of rows x [K, d], in float64."""
-    found = [weights @ (block.double() if away is None else _less(block, away[at])) for at, block in columns(x)]
-    return torch.cat(found) if found else weights.new_zeros(0)
+    found = weights.new_empty(x.shape[1])  # at once: small pieces among freed blocks would scatter memory
+    for at, block in columns(x):
+        found[at] = weights @ (block.double() if away is None else _less(block, away[at]))
+    return found
 
 
 def squared_norms(x: Tensor, center: Tensor | None = None) -> Tensor:
