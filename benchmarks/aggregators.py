@@ -131,7 +131,7 @@ def apart(library: str, name: str, clients: int, parameters: int) -> Measured | 
         return Measured(*json.loads(done.stdout))
     said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     memory = "allocate memory" in said or "MemoryError" in said
-    return "no memory" if memory else "too large" if "too large" in said else said[:60]
+    return "no memory" if memory else said[:60]
 
 
 def contest(name: str, clients: int, parameters: int, turns: int, peers: list[str]) -> dict[str, Measured | str]:
