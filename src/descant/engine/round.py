@@ -45,7 +45,9 @@ class Round:
         self.reply(ctx, mail.clients)
         lost += self.ledger.late
         record = self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
-        return record, checkup and checkup.record(self.downlink(ctx, self.server.broadcast(ctx)))
+        if checkup is None:
+            return record, None
+        return record, checkup.record(self.downlink(ctx, self.server.broadcast(ctx)))
 
     def checkup(self, ctx: Context) -> Checkup | None:
         """What looks at the round's health, where that is due. It hears the server, also in a silent round."""
@@ -66,7 +68,7 @@ class Round:
         lots = [Mail.of({}, cohort[:0], ctx)]
         for who in torch.split(trainers, self.at_once) if len(trainers) else ():
             sending = torch.isin(who, cohort) if sends else torch.zeros_like(who, dtype=torch.bool)
-            lots.append(self.clients.work(ctx, who, down, sending, checkup and checkup.worked))
+            lots.append(self.clients.work(ctx, who, down, sending, None if checkup is None else checkup.worked))
         return Mail.join(lots)
 
     def attack(self, ctx: Context, mail: Mail) -> Mail:
