@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from descant import aggregators, attacks, callbacks, codecs, coupling, data, datasets, methods, models
     from descant.comparison import Comparison, compare
     from descant.data import FederatedData
-    from descant.engine import Evaluation
+    from descant.engine import Evaluation, Health
     from descant.experiment import Run
     from descant.experiment.resume import resume
     from descant.experiment.simulate import simulate
@@ -30,6 +30,7 @@ _PLACES = {
     "Comparison": "comparison",
     "Evaluation": "engine",
     "FederatedData": "data",
+    "Health": "engine",
     "Metric": "task",
     "Robustness": "robust",
     "Run": "experiment",
@@ -44,6 +45,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "FederatedData",
+    "Health",
     "Metric",
     "Robustness",
     "Run",

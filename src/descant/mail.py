@@ -120,11 +120,11 @@ class Mail(Mapping[str, Tensor]):
 
     def updates(self) -> Tree:
         """The leaves that say what they are, as differences [S, ...]."""
-        return {name: self.leaves[name] - reference for name, reference in self.references.items()}
+        return {name: _apart(self.leaves[name], reference) for name, reference in self.references.items()}
 
     def moved(self, updates: Mapping[str, Tensor]) -> Mail:
         """The same mail with other updates."""
-        moved = {name: self.references[name] + update for name, update in updates.items()}
+        moved = {name: _apart(update, -self.references[name]) for name, update in updates.items()}
         return self.with_leaves(moved)
 
     def positions(self) -> Tree:
@@ -187,6 +187,11 @@ class Mail(Mapping[str, Tensor]):
         for leaf in self.leaves.values():
             usable &= rows_finite(leaf)
         return usable
+
+
+def _apart(leaf: Tensor, reference: Tensor) -> Tensor:
+    """leaf - reference; the leaf itself where the reference is zero, as that of differences is."""
+    return leaf - reference if len(reference) > 1 or bool(reference.any()) else leaf
 
 
 def rows_finite(leaf: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from math import ceil, floor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,6 +154,25 @@ def test_clipping_scales_down_what_is_longer(s: int, f: int, seed: int) -> None:
             np.testing.assert_allclose(combined(aggregator, leaves)[name].ravel(), expected, rtol=1e-11, atol=1e-13)
 
 
+@given(senders, seeds, st.booleans(), st.booleans(), st.booleans())
+def test_alone_clipping_is_the_mean_of_what_it_prepares(
+    s: int, seed: int, each: bool, weighted: bool, broken: bool
+) -> None:
+    """With references of all or of each, with weights, and with a message that is not finite."""
+    leaves = drawn(s, seed)
+    leaves["delta"][0] = torch.inf if broken else 3.0
+    references = {"delta": drawn(s if each else 1, seed + 1)["delta"]}  # the other leaf does not say what it is
+    mail = mail_of(leaves, references=False)
+    object.__setattr__(mail, "references", references)
+    object.__setattr__(mail, "weights", torch.arange(1, s + 1) if weighted else None)
+    for aggregator in (NormClipping(), NormClipping(norm=0.5), AdaptiveClipping(f=2)):
+        prepared = aggregator.prepare(context(), mail)
+        expected, found = Mean()(prepared.leaves, mail.weights), aggregator.combine(context(), {}, mail)[1]
+        assert list(found) == list(expected)
+        for name, value in found.items():
+            torch.testing.assert_close(value, expected[name], rtol=1e-11, atol=1e-12)
+
+
 @given(st.integers(2, 14), attackers, seeds)
 def test_mixing_is_with_the_nearest(s: int, f: int, seed: int) -> None:
     leaves, cut = drawn(s, seed), min(f, (s - 1) // 2)
@@ -182,6 +203,7 @@ def test_buckets_are_drawn_anew_in_every_round() -> None:
 SURVIVORS: list[tuple[Aggregator, int]] = [  # and the most attackers of 11 that each promises to survive
     (CoordinateMedian(), 5),
     (GeometricMedian(), 5),
+    (GeometricMedian(weiszfeld=3, delta=1e-6), 5),
     (TrimmedMean(f=5), 5),
     (Krum(f=4), 4),
     (Krum(f=4, convention="lp-proj"), 4),
@@ -190,6 +212,7 @@ SURVIVORS: list[tuple[Aggregator, int]] = [  # and the most attackers of 11 that
     (NormClipping(), 5),
     (AdaptiveClipping(f=5), 5),
     (KNorm(f=5), 5),
+    (KNorm(f=10), 10),
     (CenteredClipping(tau=1.0), 11),
     (NormClipping(norm=1.0), 11),
     (Chain(steps=(NearestNeighborMixing(f=4), TrimmedMean(f=4))), 4),
@@ -206,8 +229,6 @@ def test_the_result_stays_bounded_up_to_the_promised_number_of_attackers(
     aggregator: Aggregator, most: int, sent: float, dtype: torch.dtype
 ) -> None:
     last = aggregator.steps[-1] if isinstance(aggregator, Chain) else aggregator
-    if isinstance(last, FINITE_ONLY) and not np.isfinite(sent):
-        pytest.skip("what is not finite is dropped before it")
     for f in range(min(most, 10) + 1):
         leaves = {name: leaf.to(dtype) for name, leaf in drawn(11, seed=f).items()}
         honest = {name: leaf[f:] for name, leaf in leaves.items()}
@@ -215,9 +236,45 @@ def test_the_result_stays_bounded_up_to_the_promised_number_of_attackers(
             leaf[:f] = sent
         if isinstance(aggregator, Chain) and isinstance(aggregator.steps[-1], Krum):
             leaves["matrix"][:f] = 0.0  # what selects looks at the first leaf
+        if isinstance(last, FINITE_ONLY):  # what is not finite is dropped on the way to the server, by default
+            arrived = mail_of(leaves).finite()
+            leaves = {name: leaf[arrived] for name, leaf in leaves.items()}
         for name, value in combined(aggregator, leaves).items():
             bound = 20 * float(honest[name].abs().max())
             assert np.isfinite(value).all() and abs(value).max() <= bound, (f, name)
+
+
+@pytest.mark.parametrize("aggregator", [Mean(), *(kind() for kind in FINITE_ONLY)], ids=lambda a: a.name)
+def test_a_nan_that_is_kept_goes_through_these(aggregator: Aggregator) -> None:
+    leaves = drawn(11, seed=0)
+    leaves["delta"][0] = torch.nan
+    assert np.isnan(combined(aggregator, leaves)["delta"]).all()
+
+
+@pytest.mark.parametrize("before", [NearestNeighborMixing(f=2), Bucketing()], ids=lambda b: b.name)
+def test_what_only_mixes_survives_by_what_follows(before: Aggregator) -> None:
+    leaves = drawn(11, seed=0)
+    leaves["delta"][:2] = 1e30
+    assert abs(combined(before, leaves)["delta"]).max() > 1e28
+
+
+def test_the_documentation_says_what_each_survives() -> None:
+    """The table has every aggregator, and its numbers are those that are tested above."""
+    text = (Path(__file__).parents[2] / "docs" / "parts.md").read_text(encoding="utf-8")
+    table = text.split("## What aggregators survive")[1].split("<!-- generated")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "[`" in line]
+    said = {row[0].split("`")[1]: row[2] for row in rows}
+    assert set(said) == set(AGGREGATORS)
+    promised: dict[str, set[int]] = {}
+    for aggregator, most in SURVIVORS:
+        if not isinstance(aggregator, Chain):
+            promised.setdefault(aggregator.name, set()).add(most)
+    for name, number in said.items():
+        if name in promised:
+            numbers = set(map(int, re.findall(r"\d+", number)))
+            assert max(numbers) == max(promised[name]) and numbers <= promised[name], name
+        else:
+            assert number.startswith("0"), name
 
 
 def test_beyond_it_the_mean_of_one_attacker_is_anything() -> None:
@@ -244,7 +301,7 @@ def test_distances_keep_their_digits_where_models_are_close_and_attackers_far(dt
 def test_distances_in_blocks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x = drawn(6, seed=3, d=50)["delta"]
     whole = squared_distances(x)
-    monkeypatch.setattr("descant.coupling.distances._BLOCK", 6 * 7)
+    monkeypatch.setattr("descant.coupling.columns.BLOCK", 6 * 7)
     torch.testing.assert_close(squared_distances(x), whole, rtol=1e-12, atol=1e-13)
 
 

@@ -73,7 +73,7 @@ def run(folder: Path, how: How) -> None:
         dc.resume(folder, task, data)
     elif not finished(folder):
         keep: dict[str, Any] = {"store": "disk"} if how.store == "disk" else {"store": "memory", "commit": 3}
-        more = {"cohort": 5, "seed": 3, "stragglers": 0.3, "evaluate": 2, "mode": how.mode}
+        more = {"cohort": 5, "seed": 3, "stragglers": 0.3, "evaluate": 2, "health": 3, "mode": how.mode}
         dc.simulate(task, data, rounds=14, out=folder, **settings_of(how.what), **more, **keep)
 
 

@@ -50,6 +50,7 @@ def assert_same(folder: Path, unbroken: Path) -> None:
     assert found.config["execution"]["mode"] == expected.config["execution"]["mode"]
     assert found.rounds.drop("seconds").equals(expected.rounds.drop("seconds"))
     assert found.clients.equals(expected.clients)
+    assert found.health.equals(expected.health) and len(expected.health) > 0
     table = "federation.parquet"
     assert pl.read_parquet(folder / table).equals(pl.read_parquet(unbroken / table))
     summaries = [{k: v for k, v in run.summary().items() if k != "seconds"} for run in (found, expected)]

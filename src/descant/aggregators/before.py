@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from descant.aggregators.base import Aggregator, RecordFigure, unheard
 from descant.aggregators.mean import Mean
 from descant.context import Context
+from descant.coupling.distances import finite_rows
 from descant.errors import SettingError, require
 from descant.mail import Mail
 from descant.trees import Tree, under, within
@@ -80,19 +81,19 @@ def rows_of(leaf: Tensor) -> Tensor:
 
 def scaled(leaf: Tensor, factor: Tensor) -> Tensor:
     """The rows of a leaf [S, ...], each times its factor [S]; a row times 0 is 0, whatever it was."""
-    factor = factor.to(leaf.dtype).view(-1, *[1] * (leaf.dim() - 1))
-    return torch.where(factor == 0, torch.zeros_like(leaf), leaf * factor)
+    found = leaf * factor.to(leaf.dtype).view(-1, *[1] * (leaf.dim() - 1))
+    found[factor == 0] = 0
+    return found
 
 
-def mixed(mail: Mail, weights: Tensor, places: Tensor | None = None) -> Mail:
-    """Messages [B] that are sums of these with weights [B, S]; one of weight 0 does not count, whatever it holds.
+def mixed(mail: Mail, mix: Callable[[Tensor], Tensor], places: Tensor) -> Mail:
+    """Messages [B] in the place of these, made by `mix` of their leaves [S, ...].
 
-    A mixture stands for the sender at one of the `places` [B], by default the one that is most of it. What senders
-    claim to weigh is dropped: nobody knows what a mixture weighs.
+    A mixture stands for the sender at one of the `places` [B]. What senders claim to weigh is dropped: nobody knows
+    what a mixture weighs.
     """
-    places = weights.argmax(1) if places is None else places
-    leaves = {name: _times(weights, leaf) for name, leaf in mail.items()}
-    references = {n: r if len(r) == 1 else _times(weights, r) for n, r in mail.references.items()}
+    leaves = {name: mix(leaf) for name, leaf in mail.items()}
+    references = {n: r if len(r) == 1 else mix(r) for n, r in mail.references.items()}
     at = {name: fact[places] for name, fact in mail.facts.items()}
     return replace(
         mail,
@@ -105,10 +106,13 @@ def mixed(mail: Mail, weights: Tensor, places: Tensor | None = None) -> Mail:
     )
 
 
-def _times(weights: Tensor, leaf: Tensor) -> Tensor:
+def times(weights: Tensor, leaf: Tensor) -> Tensor:
+    """Sums of the rows of a leaf [S, ...] with weights [B, S]; one of weight 0 does not count, whatever it is."""
     p = weights.to(leaf.dtype if leaf.is_floating_point() else torch.float64)
     rows = rows_of(leaf).to(p.dtype)
-    bad = ~rows.isfinite().all(1)  # zero times infinity would be no number
-    product = p @ rows.masked_fill(bad[:, None], 0)
-    product = product.masked_fill((p[:, bad] != 0).any(1, keepdim=True), torch.nan)
+    bad = ~finite_rows(rows)  # zero times infinity would be no number
+    if bool(bad.any()):
+        rows = rows.masked_fill(bad[:, None], 0)
+    product = p @ rows
+    product[(p[:, bad] != 0).any(1)] = torch.nan
     return product.view(len(weights), *leaf.shape[1:]).to(leaf.dtype)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from descant.aggregators.base import Aggregator, RecordFigure, unheard
 from descant.context import Context
+from descant.coupling.distances import norms
 from descant.errors import require
 from descant.mail import Mail
 from descant.trees import Tree
@@ -54,6 +55,6 @@ class CenteredClipping(Aggregator):
         p = p / p.sum()
         for _ in range(self.iterations):
             off = (u - v).reshape(len(u), -1)
-            norm = torch.linalg.vector_norm(off, dim=1, dtype=torch.float64).to(off.dtype)
+            norm = norms(off).to(off.dtype)
             v = v + torch.tensordot(p * (self.tau / norm.clamp(min=self.tau)), off, dims=1).view(v.shape)
         return v

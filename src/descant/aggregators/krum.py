@@ -12,7 +12,9 @@ from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
 from descant.aggregators.base import RecordFigure, unheard
+from descant.aggregators.before import rows_of
 from descant.aggregators.selecting import mean_of, primary
+from descant.coupling.columns import by_columns, ordered
 from descant.coupling.distances import squared_distances
 
 Convention = Literal["paper", "lp-proj"]
@@ -101,23 +103,62 @@ class Bulyan(Krum):
         return {name: _near_median(leaf[chosen], len(chosen) - 2 * f) for name, leaf in leaves.items()}
 
     def choose(self, x: Tensor) -> Tensor:
-        f, left = self.attackers(len(x)), torch.ones(len(x), dtype=torch.bool, device=x.device)
+        S, f = len(x), self.attackers(len(x))
         near, who = squared_distances(x).sort(1)  # once: only who is left changes
         near = near if self.convention == "paper" else near.sqrt()
-        chosen = []
-        for taken in range(len(x) - 2 * f):
-            others = max(1, len(x) - taken - f - 2)
-            place = left[who].cumsum(1)  # among those who are left; the nearest to each is itself
-            counts = left[who] & (place > 1) & (place <= 1 + others)
-            found = torch.where(counts, near, 0).sum(1)
-            best = torch.where(left, found, torch.nan).argsort(stable=True)[:1]  # NaN comes last
+        window = _Window(near, who)
+        chosen: list[int] = []
+        for taken in range(S - 2 * f):
+            found = window.sums(others=max(1, S - taken - f - 2))
+            best = int(torch.where(window.left, found, torch.nan).argsort(stable=True)[0])  # NaN comes last
             chosen.append(best)
-            left[best] = False
-        return torch.cat(chosen)
+            window.leave(best)
+        return torch.tensor(chosen, device=x.device)
+
+
+class _Window:
+    """The nearest of each message among those that are left, kept up to date while one after the other leaves.
+
+    `near` [S, S] are the distances of each message in ascending order, and `who` [S, S] whose they are.
+    """
+
+    def __init__(self, near: Tensor, who: Tensor) -> None:
+        self.near, self.who, self.place = near, who, who.argsort(1)
+        self.left = torch.ones(len(near), dtype=torch.bool, device=near.device)
+        self.others, self._last = -1, self.place[:, 0]  # nothing is counted yet
+
+    def sums(self, others: int) -> Tensor:
+        """The sums [S] of the distances to the nearest others that are left."""
+        if others != self.others:
+            order = self.left[self.who]
+            inside = order & (order.cumsum(1) <= 1 + others)  # and itself, at a distance of 0
+            self.counted = torch.where(inside, self.near, 0)
+            self._last = inside.shape[1] - 1 - inside.flip(1).long().argmax(1)  # where the farthest stands
+            self.others = others
+        return self.counted.sum(1)
+
+    def leave(self, one: int) -> None:
+        """A message leaves, and the window shrinks by one: by that message, or by the farthest that it holds."""
+        self.left[one] = False
+        rows, at = torch.arange(len(self.near), device=self.near.device), self.place[:, one]
+        out = torch.minimum(at, self._last)
+        self.counted[rows, out] = 0
+        while True:  # the farthest that is still inside
+            gone = (self._last >= 0) & ((self._last == out) | ~self.left[self.who[rows, self._last.clamp(min=0)]])
+            if not bool(gone.any()):
+                break
+            self._last = self._last - gone.long()
+        self.others -= 1
 
 
 def _near_median(leaf: Tensor, number: int) -> Tensor:
     """The mean of every coordinate's `number` values [S, ...] that are nearest to its median."""
-    middle = leaf.quantile(0.5, dim=0) if leaf.is_floating_point() else leaf.median(0).values
-    nearest = (leaf - middle).abs().argsort(dim=0, stable=True)[:number]
-    return leaf.gather(0, nearest).mean(0)
+
+    def of(x: Tensor) -> Tensor:
+        values = ordered(x)
+        off = (values - (values[(len(x) - 1) // 2] + values[len(x) // 2]) / 2).abs()
+        # In order, the nearest lie together: they are those whose two ends reach least far.
+        first = torch.maximum(off[: len(x) - number + 1], off[number - 1 :]).argmin(0)
+        return values.gather(0, first + torch.arange(number, device=x.device)[:, None]).mean(0)
+
+    return by_columns(rows_of(leaf), of).view(leaf.shape[1:])

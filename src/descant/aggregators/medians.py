@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from descant.aggregators.base import Aggregator, RecordFigure, unheard
-from descant.coupling import L1Norm, L2Norm, Penalty, Stop
+from descant.coupling import Center, L1Norm, L2Norm, Penalty, Stop
+from descant.coupling.centers import middle, shares
+from descant.coupling.columns import mixture
+from descant.coupling.weiszfeld import weiszfeld
 from descant.errors import require
 
 
@@ -41,11 +44,15 @@ class _Median(Aggregator):
         combined = {}
         for name, leaf in leaves.items():
             p = torch.ones(len(leaf), device=leaf.device) if weights is None else weights
-            center = self.psi.center(leaf.reshape(len(leaf), -1), p, self.delta, Stop(self.tol, self.cap))
+            center = self.center(leaf.reshape(len(leaf), -1), p)
             record("aggregation_residual", center.residual)
             record("aggregation_iterations", center.iterations)
             combined[name] = center.w.view(leaf.shape[1:]).to(leaf.dtype)
         return combined
+
+    def center(self, x: Tensor, p: Tensor) -> Center:
+        """The median of the rows x [S, d] with weights p [S]."""
+        return self.psi.center(x, p, self.delta, Stop(self.tol, self.cap))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +83,34 @@ class CoordinateMedian(_Median):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(_Median):
-    """The point with the least sum of distances to the messages (RFA, Pillutla et al., 2019)."""
+    """The point with the least sum of distances to the messages (RFA, Pillutla et al., 2019).
+
+    With `weiszfeld`, it is not solved: so many steps of RFA's smoothed Weiszfeld algorithm are taken, w <- sum_k
+    beta_k u_k / sum_k beta_k with beta_k = p_k / max(nu, ||u_k - w||). nu is `delta`, which must be positive then
+    (RFA has 1e-6, and a few steps). They begin at a `start`: the coordinate-wise "median", which a minority of
+    attackers does not move far; "zero"; or the "mean". One far attacker takes the mean away, and a few steps do not
+    bring it back.
+    """
 
     name: ClassVar[str] = "geometric-median"
     psi: ClassVar[Penalty] = L2Norm()
+
+    weiszfeld: int | None = None
+    start: Literal["median", "mean", "zero"] = "median"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steps = self.weiszfeld is not None
+        positive = self.weiszfeld is None or self.weiszfeld >= 1
+        require(self, "weiszfeld", positive, "a positive number of steps, or nothing")
+        require(self, "delta", not steps or self.delta > 0, "a positive number, RFA's nu, with weiszfeld")
+        require(self, "start", self.start in ("median", "mean", "zero"), "'median', 'mean' or 'zero'")
+        require(self, "start", steps or self.start == "median", "'median' unless weiszfeld is given")
+
+    def center(self, x: Tensor, p: Tensor) -> Center:
+        if self.weiszfeld is None:
+            return super().center(x, p)
+        start = middle(x, p) if self.start == "median" else torch.zeros_like(x[0], dtype=torch.float64)
+        if self.start == "mean":
+            start = mixture(x, shares(p, start))
+        return weiszfeld(x, p, self.delta, self.weiszfeld, start)

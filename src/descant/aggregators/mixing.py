@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
-from descant.aggregators.before import Before, mixed
+from descant.aggregators.before import Before, mixed, rows_of, times
 from descant.aggregators.selecting import primary
 from descant.context import Context
-from descant.coupling.distances import squared_distances
+from descant.coupling.distances import finite_rows, squared_distances
 from descant.errors import require
 from descant.mail import Mail
 
@@ -29,7 +30,8 @@ class NearestNeighborMixing(Assuming, Before):
         x = primary(mail.leaves)
         near = squared_distances(x).argsort(dim=1, stable=True)[:, : len(x) - self.attackers(len(x))]
         weights = torch.zeros(len(x), len(x), dtype=torch.float64, device=x.device).scatter_(1, near, 1.0)
-        return mixed(mail, weights / near.shape[1], torch.arange(len(x), device=x.device))
+        weights /= near.shape[1]
+        return mixed(mail, lambda leaf: times(weights, leaf), torch.arange(len(x), device=x.device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,5 +53,14 @@ class Bucketing(Before):
         S = len(next(iter(mail.values())))
         order = ctx.uniform(self.name, (S,)).argsort()
         bucket = torch.empty_like(order).index_copy_(0, order, torch.arange(S, device=order.device) // self.size)
-        weights = torch.nn.functional.one_hot(bucket).T.double()
-        return mixed(mail, weights / weights.sum(1, keepdim=True))
+        return mixed(mail, lambda leaf: means(leaf, bucket), order[:: self.size])
+
+
+def means(leaf: Tensor, bucket: Tensor) -> Tensor:
+    """The mean of the rows of a leaf [S, ...] in each bucket [S]; NaN where one of them is not finite."""
+    rows, counts = rows_of(leaf), bucket.bincount()
+    sums = torch.zeros(len(counts), rows.shape[1], dtype=rows.dtype, device=rows.device)
+    sums.index_add_(0, bucket, rows)
+    sums /= counts.to(sums.dtype)[:, None]
+    sums[bucket[~finite_rows(rows)]] = torch.nan
+    return sums.view(len(counts), *leaf.shape[1:])

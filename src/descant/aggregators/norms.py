@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,24 +11,54 @@ from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
 from descant.aggregators.before import Before, rows_of, scaled
+from descant.aggregators.mean import Mean
 from descant.context import Context
 from descant.coupling.distances import norms
 from descant.errors import require
 from descant.mail import Mail
-
-
-def clipped(leaf: Tensor, bound: Tensor | float) -> Tensor:
-    """The rows of a leaf [S, ...], scaled down to the norm `bound` where they are longer.
-
-    One that is not finite has no direction, and becomes zero.
-    """
-    length = norms(rows_of(leaf))
-    factor = torch.where(length > bound, bound / length, 1.0)
-    return scaled(leaf, factor)
+from descant.trees import Tree
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormClipping(Before):
+class Clipping(Before):
+    """Updates are scaled down to a norm where they are longer; one that is not finite becomes zero."""
+
+    updates: ClassVar[bool] = True
+
+    @abstractmethod
+    def bound(self, length: Tensor) -> Tensor | float:
+        """The norm that no update exceeds afterwards, from the norms [S] of all of them."""
+
+    def factors(self, update: Tensor) -> Tensor:
+        """What [S] updates [S, ...] are multiplied by."""
+        length = norms(rows_of(update))
+        bound = self.bound(length)
+        return torch.where(length > bound, bound / length, 1.0)
+
+    def prepare(self, ctx: Context, mail: Mail) -> Mail:
+        return mail.moved({name: scaled(way, self.factors(way)) for name, way in mail.updates().items()})
+
+    def combine(self, ctx: Context, state: Tree, mail: Mail) -> tuple[Tree, Tree]:
+        """The mean of what `prepare` gives; where all updates are finite, without a copy of the messages."""
+        ways = mail.updates()
+        factors = {name: self.factors(way) for name, way in ways.items()}
+        if any(bool((factor == 0).any()) for factor in factors.values()):
+            return super().combine(ctx, state, mail)
+        combined: Tree = {}
+        for name, leaf in mail.items():
+            if name not in ways:
+                combined |= Mean()({name: leaf}, mail.weights)
+                continue
+            reference, way = mail.references[name].to(leaf.dtype), ways[name]
+            p = torch.ones(len(leaf), device=leaf.device) if mail.weights is None else mail.weights
+            share = (factors[name] * p.double() / p.double().sum()).to(leaf.dtype)
+            start = reference[0] if len(reference) == 1 else Mean()({name: reference}, mail.weights)[name]
+            combined[name] = start + torch.tensordot(share, way, dims=1)
+        return state, combined
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormClipping(Clipping):
     """Updates are scaled down to a `norm` (Sun et al., 2019), or to their "median", as in Ditto's code.
 
     Leaf by leaf, where a message says what it moved away from. With the median it bounds what f attackers of 2f + 1
@@ -35,7 +66,6 @@ class NormClipping(Before):
     """
 
     name: ClassVar[str] = "norm-clipping"
-    updates: ClassVar[bool] = True
 
     norm: float | Literal["median"] = "median"
 
@@ -44,30 +74,23 @@ class NormClipping(Before):
         right = self.norm == "median" if isinstance(self.norm, str) else 0 < self.norm < float("inf")
         require(self, "norm", right, "a positive number, or 'median'")
 
-    def prepare(self, ctx: Context, mail: Mail) -> Mail:
-        return mail.moved({name: clipped(way, self.bound(way)) for name, way in mail.updates().items()})
-
-    def bound(self, update: Tensor) -> Tensor | float:
-        return norms(rows_of(update)).median() if isinstance(self.norm, str) else self.norm
+    def bound(self, length: Tensor) -> Tensor | float:
+        return length.median() if isinstance(self.norm, str) else self.norm
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveClipping(Assuming, Before):
+class AdaptiveClipping(Assuming, Clipping):
     """Adaptive robust clipping, ARC (Allouah et al., 2025): the longest updates become as long as the next one.
 
     The k = floor(2 f/S (S - f)) longest are scaled down to the norm of the (k + 1)-th longest.
     """
 
     name: ClassVar[str] = "adaptive-clipping"
-    updates: ClassVar[bool] = True
 
-    def prepare(self, ctx: Context, mail: Mail) -> Mail:
-        return mail.moved({name: clipped(way, self.bound(way)) for name, way in mail.updates().items()})
-
-    def bound(self, update: Tensor) -> Tensor:
-        S, f = len(update), self.attackers(len(update))
+    def bound(self, length: Tensor) -> Tensor:
+        S, f = len(length), self.attackers(len(length))
         k = 2 * f * (S - f) // S
-        return norms(rows_of(update)).sort(descending=True).values[min(k, S - 1)]
+        return length.sort(descending=True).values[min(k, S - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)

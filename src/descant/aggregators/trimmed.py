@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from descant.aggregators.assumed import Assuming
 from descant.aggregators.base import RecordFigure, unheard
+from descant.aggregators.before import rows_of
+from descant.coupling.columns import by_columns, ordered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,5 +31,5 @@ class TrimmedMean(Assuming):
     def trim(self, leaf: Tensor) -> Tensor:
         """The rows [S, ...] without their extremes, one of which is what is no number."""
         f = self.attackers(len(leaf))
-        ordered = leaf.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(0).values
-        return ordered[f : len(leaf) - f].mean(0)
+        kept = slice(f, len(leaf) - f)
+        return by_columns(rows_of(leaf), lambda block: ordered(block)[kept].mean(0)).view(leaf.shape[1:])

@@ -1,6 +1,6 @@
 """Progress and results as JSON lines on standard output, for machines.
 
-Every line has `event`: "round", "evaluated", "collapse" or "finished" (with the run's whole summary).
+Every line has `event`: "round", "health", "evaluated", "collapse" or "finished" (with the run's whole summary).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from descant.engine import Collapse, Evaluated, Record, RoundRecord
+from descant.engine import Collapse, Evaluated, HealthRecord, Record, RoundRecord
 from descant.experiment import Run
 from descant.files import plain
 
@@ -23,6 +23,9 @@ def event_of(record: Record) -> dict[str, Any] | None:
             means |= {f"{part}_metric": record.mean(part) for part in record.metric}
             means |= {f"{part}_attack_success": record.mean_success(part) for part in record.success}
             return {"event": "evaluated", "round": record.round, "model": record.model} | means
+        case HealthRecord():
+            jump, distance = (float(values[record.counted].mean()) for values in (record.jump, record.distance))
+            return {"event": "health", "round": record.round, "jump": jump, "distance": distance}
         case Collapse():
             return {"event": "collapse"} | vars(record)
         case _:

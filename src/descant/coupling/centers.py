@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from descant.coupling.columns import by_columns, ordered
+
 
 class Center(NamedTuple):
     """A centre, and how well it solves its problem."""
@@ -45,11 +47,29 @@ def mean(x: Tensor, p: Tensor) -> Center:
 
 def median_interval(x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     """All medians of x [K, d] with weights p [K], coordinate by coordinate: the ends [d] of an interval."""
-    values, order = x.sort(0)  # NaN last
-    mass, half = p.double()[order].cumsum(0), p.double().sum() / 2
-    low, high = (values.gather(0, below.sum(0, keepdim=True))[0] for below in (mass < half, mass <= half))
-    broken = x.isnan().any(0)  # which must not pass for a large number
-    return torch.where(broken, torch.nan, low), torch.where(broken, torch.nan, high)
+    alike = bool((p == p[0]).all())
+    low, high = by_columns(x, lambda block: _halves(block) if alike else _weighted_halves(block, p.double()))
+    return low, high
+
+
+def middle(x: Tensor, p: Tensor) -> Tensor:
+    """The coordinate-wise median [d] of x [K, d] with weights p [K]; of several, the middle one."""
+    low, high = median_interval(x, p)
+    return (low + high) / 2
+
+
+def _halves(x: Tensor) -> Tensor:
+    """The ends [2, d] of the medians of x [K, d], all of the same weight."""
+    values = ordered(x).double()
+    ends = values[[(len(x) - 1) // 2, len(x) // 2]]
+    return torch.where(values[-1].isnan(), torch.nan, ends)  # NaN, which is last, must not pass for a large number
+
+
+def _weighted_halves(x: Tensor, p: Tensor) -> Tensor:
+    values, order = x.double().sort(0)  # NaN last
+    mass, half = p[order].cumsum(0), p.sum() / 2
+    ends = [values.gather(0, below.sum(0, keepdim=True))[0] for below in (mass < half, mass <= half)]
+    return torch.where(values[-1].isnan(), torch.nan, torch.stack(ends))
 
 
 def accelerated(

@@ -7,15 +7,19 @@ and beyond it as steep as the norm.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import hypot
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from descant.coupling.centers import Center, Stop, median_interval, shares
+from descant.coupling.centers import Center, Stop, median_interval, middle, shares
+from descant.coupling.columns import columns, mixture
+from descant.coupling.distances import centred_products, norms
 
 _EPS, _TINY = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
 _FAR = 1e300  # differences of such numbers are finite
+_MANY = 2**22  # numbers of which a few float64 copies are no small thing
 _HALVINGS = 40  # of a step of Newton's that leads too far
 
 
@@ -25,7 +29,14 @@ def coordinate_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
     Every coordinate is a problem of its own, whose derivative is piecewise linear and changes sign within t of the
     medians. Newton's steps solve it, with a bisection in every third, which bounds their number.
     """
-    x = x.double()
+    found = [_coordinates(block.double(), p, t, stop) for _, block in columns(x)]
+    iterations = max((one.iterations for one in found), default=0)
+    residual = hypot(*(one.residual for one in found))
+    return Center(torch.cat([one.w for one in found]) if found else x.new_zeros(0).double(), residual, iterations)
+
+
+def _coordinates(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
+    """The same for a few coordinates."""
     low, high = median_interval(x, p)
     middle = (low + high) / 2
     p, x, w = shares(p, x)[:, None], x - middle, torch.zeros_like(middle)  # near w, small numbers: digits are kept
@@ -57,12 +68,12 @@ def geometric_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
     coordinate-wise median, which a minority of outliers does not move. Should a majority have moved it so far that
     float64 lacks the digits, the search begins again at the point nearest to where it ended.
     """
-    x = x.double()
-    low, high = median_interval(x, p)
-    start = (low + high) / 2
+    start = middle(x, p)
     if not start.isfinite().all():
         return Center(start, float("nan"), 0)
-    x = x.clamp(-_FAR, _FAR)  # what is infinitely far pulls by its direction alone
+    if x.shape[1] > 2 * len(x) and x.numel() >= _MANY and (spanned := _in_their_span(x, p, t, stop)) is not None:
+        return spanned
+    x = x.double().clamp(-_FAR, _FAR)  # what is infinitely far pulls by its direction alone
     found = _search(x, shares(p, x), t, stop, start)
     if not stop.tol < found.residual or found.iterations >= stop.cap:
         return found
@@ -70,6 +81,38 @@ def geometric_median(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center:
     again = _search(x, shares(p, x), t, Stop(stop.tol, stop.cap - found.iterations), nearest)
     better = min(found, again, key=lambda center: center.residual)
     return Center(better.w, better.residual, found.iterations + again.iterations)
+
+
+def _in_their_span(x: Tensor, p: Tensor, t: float, stop: Stop) -> Center | None:
+    """The same for few points of many coordinates, where no second matrix as large as x is made.
+
+    The median is a mixture of the points, so that their products with each other say all there is to know. Points
+    [K, K] with the same products, the rows of a Cholesky factor, take their place in the search; what they lose in
+    digits is found when the mixture is looked at among the points themselves. None where it is too much.
+    """
+    products, bad = centred_products(x)
+    length = products.diagonal().sqrt()
+    alike = products / (length[:, None] * length).clamp(min=_TINY)  # far points must not drown the others
+    alike.diagonal().fill_(1 + 4 * _EPS * len(x))
+    factor, failed = torch.linalg.cholesky_ex(alike)
+    if bool(bad.any()) or int(failed) or not bool(factor.isfinite().all()):
+        return None
+    y, p = length[:, None] * factor, shares(p, length)
+    found = _search(y, p, t, stop, torch.zeros_like(y[0]))
+    distance = norms(y, found.w)
+    force = torch.where(distance == 0, 0.0, p / distance.clamp(min=max(t, _TINY)))
+    at = distance.argmin()
+    w = x[at].double() if distance[at] == 0 and t == 0 else mixture(x, force / force.sum())
+    residual = _residual(x, p, w, t)
+    return Center(w, residual, found.iterations) if residual <= stop.tol or found.iterations >= stop.cap else None
+
+
+def _residual(x: Tensor, p: Tensor, w: Tensor, t: float) -> float:
+    """The norm of the least subgradient at w, from the points x [K, d] themselves."""
+    distance = norms(x, w)
+    force = torch.where(distance == 0, 0.0, p / distance.clamp(min=max(t, _TINY)))
+    slope = float(torch.linalg.vector_norm(mixture(x, force, w)))
+    return slope if t > 0 else max(0.0, slope - float(p[distance == 0].sum()))
 
 
 def _search(points: Tensor, p: Tensor, t: float, stop: Stop, start: Tensor) -> Center:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,20 +68,30 @@ class Clients:
         self._training = Surroundings(self.execution, data, plan.stragglers, plan.drop_last, plan.own_start)
         self._deployed = Surroundings(self.execution, data, drop_last=plan.drop_last, own_start=plan.own_start)
 
-    def work(self, ctx: Context, who: Tensor, down: Broadcast, sends: Tensor | None = None) -> Mail:
+    def work(
+        self,
+        ctx: Context,
+        who: Tensor,
+        down: Broadcast,
+        sends: Tensor | None = None,
+        looks: Callable[[Tensor, Tree, Tree, View], None] | None = None,
+    ) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
 
         The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
-        method has nothing to say.
+        method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept.
         """
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
+        local.looked_at = looks is not None
         sends = torch.ones_like(who, dtype=torch.bool) if sends is None else sends
         asked = self._asked(ctx, who, down) if bool(sends.any()) else {}
         self.bill_down(who, seen, method.fetches(seen, state, local))
         message, new = method.client(seen, state, local)
         self._check_state(state, new)
         self._check_finite(who, new)
+        if looks is not None:
+            looks(who, seen, new, local)
         self._close(who, new, local)
         if method.drops_stragglers:
             self.ledger.late += int((sends & ~local.finished).sum())
@@ -103,6 +113,12 @@ class Clients:
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
         return self.method.personal(seen, state, local), local.statistics("personal")
+
+    def resumes(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tensor, View]:
+        """The models [K, d] that the work of the clients `who` starts from after a broadcast, and their view."""
+        seen, state, local = self._open(ctx, who, down, self._deployed)
+        local.deploys = True
+        return self.method.resumes(seen, state, local), local
 
     def statistics(self, ctx: Context, who: Tensor, down: Broadcast) -> Tensor:
         """The clients' own running statistics [K, b] of the shared model."""

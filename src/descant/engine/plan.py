@@ -13,6 +13,7 @@ from descant.attacks import Attack
 from descant.codecs import Codec, Native
 from descant.engine.cohort import Sampling
 from descant.engine.evaluation import Evaluation
+from descant.engine.health import Health
 from descant.errors import SettingError
 from descant.mail import Form
 from descant.methods import Method
@@ -34,6 +35,7 @@ class Plan:
     keep_nonfinite: bool = False
     chunk: int | None = None  # how many clients to process at once, where that was asked for
     evaluation: Evaluation = field(default_factory=Evaluation)
+    health: Health | None = None  # None looks at nothing
     aggregator: Aggregator = field(default_factory=Mean)
     codec: Codec = field(default_factory=Native)
     downlink: Codec = field(default_factory=Native)

@@ -64,6 +64,20 @@ class Account:
 
 
 @dataclass(frozen=True)
+class HealthRecord:
+    """What the aggregation of a round did to the models of those who worked in it (`descant.engine.Health`)."""
+
+    round: int
+    clients: Tensor  # [K] their numbers
+    counted: Tensor  # [K] whom figures are of: the benign
+    jump: Tensor  # [K] ||next - local||: how far its own model was moved
+    distance: Tensor  # [K] ||aggregate - local||
+    began: Tensor  # [K] the loss of the model that its work began with
+    points: Tensor  # [P] places on the line from local, 0, to the aggregate, 1
+    loss: Tensor  # [K, P] at these
+
+
+@dataclass(frozen=True)
 class Collapse:
     """The run diverged: a result, with the round in which it happened."""
 

@@ -10,9 +10,10 @@ from descant.context import Context
 from descant.draws import uniform
 from descant.engine.attackers import Attackers
 from descant.engine.clients import Clients
+from descant.engine.health import Checkup
 from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
-from descant.engine.records import CollapseError, RoundRecord
+from descant.engine.records import CollapseError, HealthRecord, RoundRecord
 from descant.engine.server import Server
 from descant.execution import Loop
 from descant.mail import Form, Mail
@@ -26,14 +27,18 @@ class Round:
         self.clients, self.server, self.plan, self.at_once = clients, server, plan, at_once
         self.method, self.ledger, self.attackers = clients.method, clients.ledger, attackers
 
-    def play(self, ctx: Context) -> RoundRecord:
-        """Carry a round out. `CollapseError` is raised where the federation diverges."""
+    def play(self, ctx: Context) -> tuple[RoundRecord, HealthRecord | None]:
+        """Carry a round out; its health comes along where it is due.
+
+        `CollapseError` is raised where the federation diverges.
+        """
         self.ledger.open()
         self.look(ctx)
         cohort = self.server.sample(ctx)
         silent = self.method.silent(self.server.view(ctx))
         down = {} if silent in (True, "down") else self.downlink(ctx, self.server.broadcast(ctx))
-        mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"))
+        checkup = self.checkup(ctx)
+        mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"), checkup=checkup)
         sent = self.attack(ctx, self.clients.refer(mail, down), down)
         mail, lost, refused = self.uplink(ctx, sent, down)
         if refused and not lost and not mail and not bool(self.attackers.among(sent).all()):
@@ -41,19 +46,31 @@ class Round:
         self.ledger.report(self.server.step(ctx, mail))
         self.reply(ctx, mail.clients)
         lost += self.ledger.late
-        return self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
+        record = self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
+        if checkup is None:
+            return record, None
+        return record, checkup.record(self.downlink(ctx, self.server.broadcast(ctx)))
+
+    def checkup(self, ctx: Context) -> Checkup | None:
+        """What looks at the round's health, where that is due. It hears the server, also in a silent round."""
+        health = self.plan.health
+        if health is None or not health.due(ctx.round):
+            return None
+        return Checkup(health, ctx, self.clients, self.server, self.downlink(ctx, self.server.broadcast(ctx)))
 
     def downlink(self, ctx: Context, down: Broadcast) -> Broadcast:
         """What the server says, as it reaches clients."""
         return through(self.plan.downlink, ctx.of_server(), down)
 
-    def work(self, ctx: Context, cohort: Tensor, down: Broadcast, sends: bool) -> Mail:
+    def work(
+        self, ctx: Context, cohort: Tensor, down: Broadcast, sends: bool, checkup: Checkup | None = None
+    ) -> Mail:
         """The mail of the cohort after its local work, and everyone's work where all are to train."""
         trainers = cohort if self.plan.trainers == "cohort" else self.clients.here
         lots = [Mail.of({}, cohort[:0], ctx)]
         for who in torch.split(trainers, self.at_once) if len(trainers) else ():
             sending = torch.isin(who, cohort) if sends else torch.zeros_like(who, dtype=torch.bool)
-            lots.append(self.clients.work(ctx, who, down, sending))
+            lots.append(self.clients.work(ctx, who, down, sending, None if checkup is None else checkup.worked))
         return Mail.join(lots)
 
     def look(self, ctx: Context) -> None:

@@ -17,7 +17,15 @@ from descant.engine.evaluation import Sees, evaluate
 from descant.engine.links import through
 from descant.engine.newcomers import Newcomers, check
 from descant.engine.plan import Plan
-from descant.engine.records import Account, Collapse, CollapseError, Evaluated, RoundRecord, Snapshot
+from descant.engine.records import (
+    Account,
+    Collapse,
+    CollapseError,
+    Evaluated,
+    HealthRecord,
+    RoundRecord,
+    Snapshot,
+)
 from descant.engine.round import Round
 from descant.engine.server import Server
 from descant.execution import Execution
@@ -26,7 +34,7 @@ from descant.methods import Method
 from descant.state import ClientStore, Journaled
 from descant.trees import under, within, without
 
-Record = RoundRecord | Evaluated | Account | Collapse
+Record = RoundRecord | HealthRecord | Evaluated | Account | Collapse
 
 
 class Simulation:
@@ -91,7 +99,7 @@ class Simulation:
         """Train up to the planned rounds, until the federation collapses, or until somebody calls `stop`.
 
         A round's evaluation comes after its own record, and before that of the next round: whoever restores a
-        snapshot of a round gets the evaluation again.
+        snapshot of a round gets the evaluation again. Its health cannot be had again, and comes before its record.
         """
         while True:
             if self.plan.evaluation.due(self.round, self.last):
@@ -102,10 +110,13 @@ class Simulation:
                 return
             self.round += 1
             try:
-                yield self.rounds.play(self.context(self.round))
+                record, health = self.rounds.play(self.context(self.round))
             except CollapseError as error:
                 yield Collapse(self.round, str(error))
                 return
+            if health is not None:
+                yield health
+            yield record
 
     def stop(self) -> None:
         """End with the round that was played last; it is evaluated, as a last round is."""

@@ -75,6 +75,8 @@ class View:
         self.scored = torch.zeros_like(clients)  # examples whose loss was asked for [K]
         self.figures: dict[str, Tensor] = {}
         self.deploys = False  # whether the method makes the models that clients deploy (`Method.personal`)
+        self.looked_at = False  # whether somebody will ask what the last run ended with
+        self._ended: Tensor | None = None
         self._runs: list[_Ran] = []
 
     def run(
@@ -85,7 +87,7 @@ class View:
             resting = replace(work, momentum=0.0, optimizer=SGD(), lr=None)
             done: Any = self.run(moving, carried, *along, work=resting, role=role, draws=draws, start=start)
             moved: X = done[0]
-            return moved
+            return self._end(moved)
         roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
         schedules = [self._schedule(work, role, self.clients, self.share) for role in roles]
         model, steps = role.split("/")[0], schedules[0].steps
@@ -105,7 +107,22 @@ class View:
             self.record("capped", ~met)
         if statistics.shape[1]:
             self.buffers[model] = statistics
+        return self._end(x)
+
+    def _end(self, x: X) -> X:
+        """What a run of steps ended with, remembered where it will be asked for; it holds memory."""
+        if self.looked_at and isinstance(x, Tensor):
+            self._ended = x
         return x
+
+    @property
+    def ended(self) -> Tensor | None:
+        return self._ended
+
+    @property
+    def last(self) -> str:
+        """The model that was trained last in this round; before any was, the shared one."""
+        return self._runs[-1].role.split("/")[0] if self._runs else "shared"
 
     def _optimized(
         self, step: Step, x: Any, rows: tuple[Tensor, ...], work: Work
@@ -192,8 +209,7 @@ class View:
 
     def losses(self, x: Tensor, part: str = "train", model: str | None = None) -> Tensor:
         rows = self._rows(part)
-        last = self._runs[-1].role.split("/")[0] if self._runs else "shared"
-        statistics = self.statistics(last) if model is None else self._of(model)
+        statistics = self.statistics(self.last) if model is None else self._of(model)
         self.scored = self.scored + rows.sizes
         return mean_loss(self.setting.execution, x, statistics, rows).to(x.dtype)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, get_args
 from descant.aggregators import Aggregator
 from descant.attacks import Attack
 from descant.codecs import Codec
-from descant.engine import Evaluation, Record
+from descant.engine import Evaluation, Health, Record
 from descant.engine.cohort import Sampling
 from descant.errors import SettingError, unknown
 from descant.execution import Mode
@@ -36,7 +36,7 @@ from descant.experiment.callback import Callback
 from descant.experiment.journal import Journal
 from descant.experiment.keeping import Keep
 from descant.experiment.listeners import Callbacks
-from descant.experiment.parts import InARow, PartOf, Parts, When
+from descant.experiment.parts import Checkups, InARow, PartOf, Parts, When
 from descant.experiment.progress import Watched
 
 Trainers = Literal["cohort", "everyone"]
@@ -123,6 +123,14 @@ class Settings:
         When(),
         1,
         accepts="int | Evaluation | Mapping[str, Any]",
+    )
+    health: Health | None = setting(
+        "look at what the aggregation does to the clients' models (their jumps, and their losses on the way to the "
+        "aggregate): every so many rounds, in a list of rounds, or a `Health` that says more.",
+        "result",
+        Checkups(),
+        None,
+        accepts="int | Sequence[int] | Health | Mapping[str, Any] | None",
     )
     aggregator: Aggregator = setting(
         "how the server combines messages, by object, name or spec; several in a row as a list.",

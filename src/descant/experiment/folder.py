@@ -19,7 +19,7 @@ JOURNAL, CLIENTS, MODELS = "journal", "clients", "models"
 # What lies on disk by rows: of the clients, of the server for each client, and what its codec remembers of each.
 STORES = (CLIENTS, "held", "copies")
 RUN, START, MODEL = "run.json", "start.json", "start.safetensors"
-_TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet")
+_TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet", "health.parquet")
 _FILES = (
     RUN,
     START,

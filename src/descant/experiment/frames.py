@@ -32,6 +32,12 @@ def clients_frame(history: History) -> pl.DataFrame:
     return pl.concat(frames) if frames else pl.DataFrame()
 
 
+def health_frame(history: History) -> pl.DataFrame:
+    """One row a client and round that was looked at: its jump, its distance, its losses on the way."""
+    frames = [pl.DataFrame({"round": round} | columns) for round, columns in history.health.items()]
+    return pl.concat(frames) if frames else pl.DataFrame()
+
+
 def federation_frame(federation: Federation) -> pl.DataFrame:
     """One row a client: its name, its number of examples in each part, its training labels by class."""
     columns: dict[str, Any] = {"client": np.arange(len(federation.names)), "name": federation.names}
@@ -62,6 +68,13 @@ def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:
         columns = {c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *SPENT)}
         history.evaluated.setdefault(str(model), {})[int(str(round))] = columns
         history.spent[int(str(round))] = {name: rows[name].to_numpy() for name in SPENT}
+
+
+def fill_health(history: History, health: pl.DataFrame) -> None:
+    """Put back into a history what the table of its health holds."""
+    for (round,), rows in health.group_by("round", maintain_order=True) if not health.is_empty() else ():
+        columns = {name: rows[name].to_numpy() for name in rows.columns if name != "round"}
+        history.health[int(str(round))] = columns
 
 
 def write_table(path: Path, table: pl.DataFrame) -> None:

@@ -10,12 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from descant.data import FederatedData
-from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
+from descant.engine import Account, Collapse, Evaluated, HealthRecord, Record, RoundRecord
 from descant.metrics import across_clients, share_worse
 
 Whose = Literal["benign", "malicious", "all", "newcomers"]
 SUCCESS = "attack_success"  # how often a backdoor works: less is better, and not every client defines it
 SPENT = ("gradients", "examples", "scored", "bytes_up", "bytes_down")
+
+
+def at_point(theta: float) -> str:
+    """The column of the loss at a point of the line from a client's local model (0) to the aggregate (1)."""
+    return f"loss_at_{theta:g}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class History:
     rounds: list[dict[str, Any]] = field(default_factory=list)
     evaluated: dict[str, dict[int, dict[str, NDArray[np.float64]]]] = field(default_factory=dict)
     spent: dict[int, dict[str, NDArray[np.int64]]] = field(default_factory=dict)
+    health: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)  # round -> its columns, each [K]
     collapse: Collapse | None = None
     stopped: Stopped | None = None
     may_be_undefined: bool = False  # whether NaN in the metric is a client that it is not defined for
@@ -80,13 +86,18 @@ class History:
             case RoundRecord():
                 row = {name: value for name, value in vars(record).items() if name != "figures"}
                 self.rounds.append(row | record.figures)
+            case HealthRecord():
+                columns = {"client": record.clients, "jump": record.jump, "distance": record.distance}
+                columns |= {"loss_began": record.began}
+                columns |= dict(zip(map(at_point, record.points.tolist()), record.loss.unbind(1), strict=True))
+                self.health[record.round] = {name: values.numpy() for name, values in columns.items()}
             case Account():
                 self.spent[record.round] = {name: getattr(record, name).numpy() for name in SPENT}
             case Evaluated():
-                columns = {f"{part}_loss": values.cpu().numpy() for part, values in record.loss.items()}
-                columns |= {f"{part}_{self.metric}": v.cpu().numpy() for part, v in record.metric.items()}
-                columns |= {f"{part}_{SUCCESS}": v.cpu().numpy() for part, v in record.success.items()}
-                self.evaluated.setdefault(record.model, {})[record.round] = columns
+                figures = {f"{part}_loss": values.cpu().numpy() for part, values in record.loss.items()}
+                figures |= {f"{part}_{self.metric}": v.cpu().numpy() for part, v in record.metric.items()}
+                figures |= {f"{part}_{SUCCESS}": v.cpu().numpy() for part, v in record.success.items()}
+                self.evaluated.setdefault(record.model, {})[record.round] = figures
                 for part in record.metric:
                     self._means.get((record.model, part), {}).pop(record.round, None)
             case Collapse():

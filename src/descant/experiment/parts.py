@@ -1,4 +1,4 @@
-"""Settings that are parts of their own: objects of the catalogue, specs of them, and evaluations."""
+"""Settings that are parts of their own: objects of the catalogue, specs of them, evaluations and checkups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from descant.aggregators import Chain
 from descant.catalog import BASES, SETS, brief, brief_spec, build, build_all, check_spec, describe, fill
-from descant.engine import Evaluation
+from descant.engine import Evaluation, Health
 from descant.errors import SettingError
 from descant.experiment.allowed import Allowed, Whole, is_whole, refusal
 
@@ -139,3 +139,33 @@ class When(Allowed):
 
     def plain(self, value: Any) -> dict[str, Any]:
         return {"every": value.every, "parts": list(value.parts), "models": list(value.models)}
+
+
+@dataclass(frozen=True)
+class Checkups(Allowed):
+    """A `Health`: the object, its fields, or only in which rounds; nothing looks at none."""
+
+    @property
+    def what(self) -> str:
+        return (
+            "a whole number of rounds, 1 or more, a list of rounds, a Health (in a file: rounds, points, part), or "
+            "nothing"
+        )
+
+    def check(self, name: str, value: Any) -> Health | None:
+        if value is None or isinstance(value, Health):
+            return value
+        if isinstance(value, Mapping):
+            made: Health = fill(Health, value, path=name)
+            return made
+        listed = isinstance(value, list | tuple)
+        rounds = list(value) if listed else [value]
+        if not rounds or not all(is_whole(t) and t >= 1 for t in rounds) or len(set(rounds)) < len(rounds):
+            raise refusal(name, value, self.what)
+        return Health(rounds=tuple(map(int, rounds)) if listed else int(value))
+
+    def plain(self, value: Any) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        rounds = list(value.rounds) if isinstance(value.rounds, tuple) else value.rounds
+        return {"rounds": rounds, "points": list(value.points), "part": value.part}

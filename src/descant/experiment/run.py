@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # tables and charts are imported where they are used
     from descant.report import Report
 
 _TABLES = ("federation", "rounds", "clients")
+_HEALTH = "health.parquet"  # a table of runs that look at it
 
 
 class Run:
@@ -58,6 +59,18 @@ class Run:
         from descant.experiment.frames import clients_frame
 
         return clients_frame(self.history)
+
+    @property
+    def health(self) -> pl.DataFrame:
+        """One row a client and round that `health` asked for: what the aggregation did to the client's model.
+
+        `jump` is how far its own model was moved, and `distance` how far it was from the aggregate. `loss_began` is
+        the loss of what its work began with, and `loss_at_0` to `loss_at_1` those on the line from its local model
+        to the aggregate. `descant.Health` says what these are.
+        """
+        from descant.experiment.frames import health_frame
+
+        return health_frame(self.history)
 
     @property
     def collapse(self) -> Collapse | None:
@@ -175,10 +188,13 @@ class Run:
         """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""
         from descant.experiment.frames import federation_frame, write_table
 
+        looks = self.config.get("health") is not None
         folder.mkdir(parents=True, exist_ok=True)
         tables = (federation_frame(self.history.federation), self.rounds, self.clients)
         for name, table in zip(_TABLES, tables, strict=True):
             write_table(folder / f"{name}.parquet", table)
+        if looks:
+            write_table(folder / _HEALTH, self.health)
         mapped = self._mapped(folder)
         write_tensors(folder / "state.safetensors", self._state(clients=not mapped), {})
         write_json(folder / "summary.json", self.summary())
@@ -191,7 +207,7 @@ class Run:
         # Where the clients' rows are. In a folder of leaves, who is not `touched` still has its first state.
         where = "clients/leaves.json" if mapped else "state.safetensors"
         names = [*(f"{name}.parquet" for name in _TABLES), "state.safetensors", "summary.json", MODEL, where]
-        names += self.models.files
+        names += [*self.models.files, *([_HEALTH] if looks else [])]
         files = {name: entry_of(folder / name) for name in dict.fromkeys(names) if (folder / name).exists()}
         about = {"format": FORMAT, "collapse": collapse} | history
         about |= {"clients": where, "files": files, "models": models}
@@ -209,7 +225,7 @@ class Run:
         A file that is not what was written is a `DamagedError` that names it; a folder without a finished run is a
         `FileNotFoundError`.
         """
-        from descant.experiment.frames import federation_of, fill, read_table
+        from descant.experiment.frames import federation_of, fill, fill_health, read_table
 
         if not isinstance(folder, str | Path):
             raise SettingError(f"folder = {shown(folder)}: it must be the path of a run's folder")
@@ -227,10 +243,13 @@ class Run:
             read_table(folder / name, files.get(name), sealed=about["format"] == FORMAT)
             for name in (f"{name}.parquet" for name in _TABLES)
         )
+        health = read_table(folder / _HEALTH, files[_HEALTH], sealed=True) if _HEALTH in files else None
         try:
             history = History(about["metric"], about["higher_is_better"], federation_of(federation))
             history.may_be_undefined = about.get("may_be_undefined", False)  # which the first runs did not say
             fill(history, rounds, clients)
+            if health is not None:
+                fill_health(history, health)
             history.collapse = Collapse(**about["collapse"]) if about["collapse"] else None
             history.stopped = Stopped(**about["stopped"]) if about.get("stopped") else None
             config = about["config"]

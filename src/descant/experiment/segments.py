@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
+from descant.engine import Account, Collapse, Evaluated, HealthRecord, Record, RoundRecord
 from descant.sealed import damaged, read_tensors, write_tensors
 
-_KINDS = {kind.__name__: kind for kind in (RoundRecord, Account, Evaluated, Collapse)}
+_KINDS = {kind.__name__: kind for kind in (RoundRecord, HealthRecord, Account, Evaluated, Collapse)}
 
 
 def write_segment(path: Path, records: Sequence[Record]) -> str:

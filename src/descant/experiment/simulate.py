@@ -18,7 +18,7 @@ from descant.attacks import Attack, malicious_clients
 from descant.catalog import Spec, describe
 from descant.codecs import Codec
 from descant.data import FederatedData
-from descant.engine import Evaluation, Plan, Record, Simulation, cohort_size
+from descant.engine import Evaluation, Health, Plan, Record, Simulation, cohort_size
 from descant.engine.newcomers import Parties, apart
 from descant.errors import SettingError
 from descant.execution import Execution, Loop
@@ -58,6 +58,7 @@ def simulate(
     drop_last: bool = False,
     nonfinite: Literal["drop", "keep"] = "drop",
     evaluate: int | Evaluation | Mapping[str, Any] = 1,
+    health: int | Sequence[int] | Health | Mapping[str, Any] | None = None,
     aggregator: Aggregator | Spec | Sequence[Aggregator | Spec] = "mean",
     codec: Codec | Spec = "native",
     downlink: Codec | Spec = "native",
@@ -96,6 +97,8 @@ def simulate(
         drop_last: leave out the short last minibatch of an epoch.
         nonfinite: messages with a NaN or an infinity are dropped and counted, or kept.
         evaluate: evaluate every so many rounds, or an `Evaluation` that says more.
+        health: look at what the aggregation does to the clients' models (their jumps, and their losses on the way
+            to the aggregate): every so many rounds, in a list of rounds, or a `Health` that says more.
         aggregator: how the server combines messages, by object, name or spec; several in a row as a list.
         codec: how messages become bytes on their way up, by object, name or spec.
         downlink: how broadcasts become bytes on their way down: a codec of plain numbers.
@@ -180,6 +183,7 @@ def plan_of(settings: Settings, parties: Parties) -> Plan:
         keep_nonfinite=settings.nonfinite == "keep",
         chunk=settings.chunk,
         evaluation=settings.evaluate,
+        health=settings.health,
         aggregator=settings.aggregator,
         codec=settings.codec,
         downlink=settings.downlink,

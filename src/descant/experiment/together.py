@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from descant.catalog import renamed
 from descant.data import FederatedData, Part
-from descant.engine import Plan
+from descant.engine import Health, Plan
 from descant.engine.newcomers import Parties
 from descant.errors import NoFiguresWarning, SettingError, TaskError
 from descant.methods import Method
@@ -56,8 +56,19 @@ def check_together(task: Task, parties: Parties, method: Method, plan: Plan) -> 
             f"data '{data.name}': no client has test examples, and figures on test will be NaN: set some aside "
             "(test=0.2), or leave 'test' out of the evaluation's parts"
         )
+    if plan.health is not None:
+        _check_health(plan.health, plan.rounds, data)
     if len(plan.malicious) == len(data):
         _warn("malicious: all clients attack, and figures of benign clients will be NaN: leave one benign at least")
+
+
+def _check_health(health: Health, rounds: int, data: FederatedData) -> None:
+    late = [t for t in health.rounds if t > rounds] if isinstance(health.rounds, tuple) else []
+    if late or not any(health.due(t) for t in range(1, rounds + 1)):
+        what = f"the round {late[0]} is" if late else f"every {health.rounds} rounds are"
+        raise SettingError(f"health: {what} beyond the run's {rounds} rounds: name rounds of the run")
+    if not len(data.part(health.part).targets):
+        raise SettingError(f"health.part = '{health.part}': no client of data '{data.name}' has such examples")
 
 
 def _warn(text: str) -> None:

@@ -69,6 +69,11 @@ class APFL(FedAvg):
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return mixture(state["alpha"], state["v"], down["w"])
 
+    def trained(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        assert local.ended is not None
+        w, v = local.ended.chunk(2, dim=1)  # w is the client's own copy
+        return mixture(state["alpha"], v, w)
+
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return down["w"]
 

@@ -129,6 +129,11 @@ class LocalView(Protocol):
     buffers: dict[str, Tensor]  # model -> its running statistics [K, b]; b is 0 where a model keeps none
 
     @property
+    def ended(self) -> Tensor | None:
+        """What the last `run` of this round ended with, for `Method.trained`; None where nothing ran."""
+        ...
+
+    @property
     def start(self) -> Tensor:
         """The models [K, d] that the clients start from."""
         ...
@@ -224,6 +229,17 @@ class Method(Checked, ABC):
     def shared(self, server: ServerView) -> Tensor:
         """The global model [d]."""
         raise NoSharedModelError(f"{type(self).__name__} has no shared model: ask for a client's personal model")
+
+    def trained(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        """The models [K, d] that clients hold after the work of a round, before anything is aggregated.
+
+        `state` is their new one. By default it is what their last local steps ended with.
+        """
+        return local.ended if local.ended is not None else self.personal(down, state, local)
+
+    def resumes(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        """The models [K, d] that the local work of a round starts from: by default, what clients deploy."""
+        return self.personal(down, state, local)
 
     @property
     def sends(self) -> Mapping[str, Sent]:

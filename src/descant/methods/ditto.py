@@ -106,5 +106,14 @@ class Ditto(Tuned):
         return self.down(v, self.slope(v, grad) + cast(float, self.lam) * (v - w))
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
-        v = pick(state["v"], state["choice"]) if "choice" in state else state["v"]
+        v = self.chosen(state)
         return self.deployed(v, down, state, local) if "begun" in state else v
+
+    def chosen(self, state: Tree) -> Tensor:
+        """The client's v [K, d]: of several candidates, the one that it chose."""
+        return pick(state["v"], state["choice"]) if "choice" in state else state["v"]
+
+    def trained(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        if self.after is not None and not self.tunes(local.round):
+            return self.solver.trained(down, self.solvers(state), local)
+        return self.chosen(state)

@@ -40,7 +40,7 @@ class FedADMM(ADMM):
         w, pi, alpha = down["w"], state["pi"], self.alpha(down, local)
         theta, eps = self.solve(
             self.slope_of_lagrangian,
-            w if self.reset else state["theta"],
+            self.resumes(down, state, local),
             w,
             pi,
             alpha,
@@ -51,6 +51,9 @@ class FedADMM(ADMM):
         )
         pi = self.step_dual(theta, w, pi)
         return self.message(theta, pi, local), {"theta": theta, "pi": pi} | eps
+
+    def resumes(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return down["w"] if self.reset else state["theta"]
 
     def slope_of_lagrangian(self, theta: Tensor, grad: Gradient, w: Tensor, pi: Tensor, alpha: Tensor) -> Tensor:
         return self.slope(theta, grad) + (pi + self.rho * (theta - w)) / alpha

@@ -104,9 +104,11 @@ class FedPlus(Descent):
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:  # Local-Solve
         w, w_k = down["w"], state["w_k"]
         anchor = w + self.theta(w_k - w, local.layout)
-        start = (1 - self.lam) * w_k + self.lam * w
-        w_k = local.run(self.step, start, anchor, work=self.work, role="personal")
+        w_k = local.run(self.step, self.resumes(down, state, local), anchor, work=self.work, role="personal")
         return {"w_k": w_k}, {"w_k": w_k}
+
+    def resumes(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return (1 - self.lam) * state["w_k"] + self.lam * down["w"]
 
     def theta(self, c: Tensor, layout: Layout) -> Tensor:
         """prox_{Psi/sigma}(w_k - w), eq. (9)."""

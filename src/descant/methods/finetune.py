@@ -63,6 +63,14 @@ class FineTune(Tuned):
         w = self.solver.personal(down, self.solvers(state), local)
         return self.tune(w, w, local, start="shared")
 
+    def trained(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return state["v"] if self.tunes(local.round) else self.solver.trained(down, self.solvers(state), local)
+
+    def resumes(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        if self.after is not None:
+            return self.deployed(state["v"], down, state, local)
+        return self.solver.resumes(down, self.solvers(state), local)
+
     def tune(self, v: Tensor, w: Tensor, local: LocalView, start: str | None = None) -> Tensor:
         """The local work on v [K, d], for a fixed w [K, d]; `start` names the model that v was made from now."""
         if self.steps == 0:

@@ -65,5 +65,8 @@ class PerFedAvg(FedAvg):
     def adapted(self, x: Tensor, grad: Gradient) -> Tensor:
         return x - self.alpha * grad(x)
 
+    def resumes(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return down["w"]
+
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return down["w"]

@@ -36,11 +36,14 @@ class PFedMe(Bilevel):
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         w, eta = down["w"], in_round(self.eta, local.round)
-        x = w if self.reset else state["x"]
+        x = self.resumes(down, state, local)
         for r in range(self.R):
             x = self.minimise(self.slope_of_lower, x, w, local, role=role_of(r))
             w = w - eta * self.lam * (w - x)
         return self.message(w, local), {"x": x}
+
+    def resumes(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return down["w"] if self.reset else state["x"]
 
     def slope_of_lower(self, x: Tensor, grad: Gradient, w: Tensor) -> Tensor:
         return self.slope(x, grad) + self.lam * (x - w)

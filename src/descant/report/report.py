@@ -19,6 +19,7 @@ from descant.report.clients import fairness_figures, holdings_figure, models_fig
 from descant.report.export import FORMATS, export
 from descant.report.figure import Figure, Palette
 from descant.report.gather import Experiment, find, gather, load_whole
+from descant.report.health import health_figures
 from descant.report.look import styles
 from descant.report.page import render
 from descant.report.training import training_figures
@@ -66,6 +67,7 @@ class Report:
                 *training_figures(e, self.palette),
                 *fairness_figures(e, self.palette),
                 *models_figure(e, self.palette),
+                *health_figures(e, self.palette),
                 *holdings_figure(e.history.federation, ", in the first run"),
             ]
             for e in self.experiments

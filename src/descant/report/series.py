@@ -56,7 +56,7 @@ def _curve(entry: Entry, column: str, model: str, most: int) -> list[dict[str, A
     gone = any(run.collapse for run in entry.runs)
     return [
         {"method": entry.label, "round": common[i], "end": bool(gone and i == len(common) - 1), "aim": i in aims}
-        | {name: _short(values[i]) for name, values in columns.items()}
+        | {name: rounded(values[i]) for name, values in columns.items()}
         for i in kept
     ]
 
@@ -73,9 +73,9 @@ def chosen(experiment: Experiment) -> pl.DataFrame:
                 {
                     "method": entry.label,
                     "seed": run.config["seed"],
-                    "metric": _short(figures.get(f"{model}.test_{metric}.mean@{rule}", np.nan)),
-                    "variance": _short(figures.get(f"{model}.test_{metric}.variance@{rule}", np.nan)),
-                    "loss_variance": _short(figures.get(f"{model}.test_loss.variance@{rule}", np.nan)),
+                    "metric": rounded(figures.get(f"{model}.test_{metric}.mean@{rule}", np.nan)),
+                    "variance": rounded(figures.get(f"{model}.test_{metric}.variance@{rule}", np.nan)),
+                    "loss_variance": rounded(figures.get(f"{model}.test_loss.variance@{rule}", np.nan)),
                     "bytes": (figures["bytes_up"] + figures["bytes_down"]) / clients,
                 }
             )
@@ -117,7 +117,7 @@ def sorted_clients(experiment: Experiment) -> pl.DataFrame:
         if not experiment.history.higher_is_better:
             curve = curve[::-1]
         rows += [
-            {"method": entry.label, "share": _short(100 * share), "value": _short(value)}
+            {"method": entry.label, "share": rounded(100 * share), "value": rounded(value)}
             for share, value in zip(shares, curve, strict=True)
         ]
     return pl.DataFrame(rows)
@@ -141,8 +141,8 @@ def both_models(entry: Entry, experiment: Experiment) -> pl.DataFrame:
             {
                 "method": entry.label,
                 "client": names[i],
-                "personal": _short(mean_personal[i]),
-                "shared": _short(mean_shared[i]),
+                "personal": rounded(mean_personal[i]),
+                "shared": rounded(mean_shared[i]),
             }
             for i in kept
         ]
@@ -160,7 +160,7 @@ def holdings(federation: Federation) -> tuple[pl.DataFrame, pl.DataFrame]:
                 "client": federation.names[k],
                 "label": c,
                 "examples": int(count),
-                "share": _short(count / max(totals[k], 1)),
+                "share": rounded(count / max(totals[k], 1)),
             }
             for k in kept
             for c, count in enumerate(federation.labels[k])
@@ -187,6 +187,6 @@ def thinned(count: int, most: int) -> list[int]:
     return sorted(set(np.linspace(0, count - 1, most).round().astype(int).tolist()))
 
 
-def _short(value: float) -> float | None:
+def rounded(value: float) -> float | None:
     """Five digits are more than a chart shows, and half of the page."""
     return float(f"{value:.5g}") if np.isfinite(value) else None
