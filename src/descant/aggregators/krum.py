@@ -38,6 +38,7 @@ class Krum(Assuming):
     """
 
     name: ClassVar[str] = "krum"
+    weighs: ClassVar[bool] = False
     beside: ClassVar[int] = 3
 
     convention: Convention = "paper"
@@ -106,6 +107,8 @@ class Bulyan(Krum):
 
 def _near_median(leaf: Tensor, number: int) -> Tensor:
     """The mean of every coordinate's `number` values [S, ...] that are nearest to its median."""
+    if not leaf[0].numel():  # of no numbers there is no quantile
+        return leaf[0]
     middle = leaf.quantile(0.5, dim=0) if leaf.is_floating_point() else leaf.median(0).values
     nearest = (leaf - middle).abs().argsort(dim=0, stable=True)[:number]
     return leaf.gather(0, nearest).mean(0)

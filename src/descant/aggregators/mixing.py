@@ -24,6 +24,7 @@ class NearestNeighborMixing(Assuming, Before):
     """
 
     name: ClassVar[str] = "nnm"
+    weighs: ClassVar[bool] = False
 
     def prepare(self, ctx: Context, mail: Mail) -> Mail:
         x = primary(mail.leaves)
@@ -40,6 +41,7 @@ class Bucketing(Before):
     """
 
     name: ClassVar[str] = "bucketing"
+    weighs: ClassVar[bool] = False
 
     size: int = 2
 

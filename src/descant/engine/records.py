@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -43,10 +43,20 @@ class Evaluated:
         values = (self.loss if loss else self.metric)[part]
         return float((values if self.counted is None else values[self.counted]).nanmean())
 
+    def at(self, places: Tensor) -> Evaluated:
+        """The same of the clients at `places` [N], in this order."""
+        counted = None if self.counted is None else self.counted[places]
+        loss, metric = ({part: v[places] for part, v in of.items()} for of in (self.loss, self.metric))
+        return Evaluated(self.round, self.model, loss, metric, counted)
+
 
 @dataclass(frozen=True)
 class Account:
-    """What each client has spent up to a round [N]. It comes when everything of a round has been evaluated."""
+    """What each client has spent up to a round [N]. It comes when everything of a round has been evaluated.
+
+    The gradients that clients took to make the models that were evaluated now, where a method trains them further
+    for that, are counted apart: they are in no other number, and of this evaluation alone.
+    """
 
     round: int
     gradients: Tensor
@@ -54,6 +64,13 @@ class Account:
     scored: Tensor
     bytes_up: Tensor
     bytes_down: Tensor
+    evaluation_gradients: Tensor | None = None  # which older runs did not count
+    evaluation_examples: Tensor | None = None
+
+    def at(self, places: Tensor) -> Account:
+        """The same of the clients at `places` [N], in this order."""
+        amounts = {name: value[places.cpu()] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **amounts)
 
 
 @dataclass(frozen=True)

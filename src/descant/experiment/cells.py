@@ -18,6 +18,7 @@ from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
 from descant.experiment.folder import RUN, START
 from descant.experiment.journal import Journal, finished, unfinished
+from descant.experiment.ready import ready
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
@@ -57,6 +58,14 @@ class Cell(ABC):
     @abstractmethod
     def identity(self) -> Any:
         """What the result follows from, as plain data."""
+
+    @abstractmethod
+    def apart_from_seed(self) -> Any:
+        """What cells that differ in their seed alone have in common, as plain data."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse what the run would refuse before it trains."""
 
     @abstractmethod
     def place(self, folder: Path) -> Path:
@@ -106,6 +115,13 @@ class FromFile(Cell):
 
     def identity(self) -> dict[str, Any]:
         return self.settings.identity() | ({"stops": self.stops} if self.stops else {})
+
+    def apart_from_seed(self) -> dict[str, Any]:
+        return self.settings.plain() | {"seed": None}
+
+    def check(self) -> None:
+        data = self.settings.federated_data()
+        ready(self.settings.task(data), data, self.settings.method, self.settings)
 
     def place(self, folder: Path) -> Path:
         """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now.

@@ -252,6 +252,10 @@ class Settings:
         settings = cls(**checked)
         if settings.store == "disk" and settings.commit not in (None, 1):
             raise refusal(at.get("commit", "commit"), settings.commit, "1 (or nothing) with store='disk'")
+        if settings.newcomer_rounds != known["newcomer_rounds"].default and not settings.newcomers:
+            name, least = "newcomer_rounds", known["newcomer_rounds"].default
+            only = f"{least}, its default, where there are no newcomers: say who comes later, as in newcomers=0.2"
+            raise refusal(at.get(name, name), settings.newcomer_rounds, only)
         return settings
 
     @classmethod
@@ -271,10 +275,12 @@ class Settings:
         """What the result follows from, without what is as by default: a new setting changes nothing here."""
         found = {}
         for name, entry in declared(type(self)).items():
-            value, allowed = getattr(self, name), entry.allowed
-            by_default = not entry.required and value == allowed.check(name, entry.default)
-            if entry.role == "result" and not by_default:
-                found[name] = allowed.brief(value)
+            if entry.role != "result":
+                continue
+            allowed = entry.allowed
+            value = allowed.brief(getattr(self, name))
+            if entry.required or value != allowed.brief(allowed.check(name, entry.default)):
+                found[name] = value
         return found
 
 

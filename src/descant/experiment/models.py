@@ -124,12 +124,11 @@ class Models:
 
     def number(self, client: int | str) -> int:
         """The number of a client that took part, from its number or its name."""
-        number = self._number(client)
-        if number >= (first := int(self.history.federation.members("all").sum())):
-            name = self.history.federation.names[number]
+        number, federation = self._number(client), self.history.federation
+        if not federation.members("all")[number]:
             raise NoModelError(
-                f"client {name!r} came later, and of newcomers no models are kept; those of clients "
-                f"0 to {first - 1}, who took part, are"
+                f"client {federation.names[number]!r} came later, and of newcomers no models are kept; "
+                "run.history.federation.members('all') says who took part"
             )
         return number
 
@@ -162,16 +161,21 @@ class Models:
 
     def trained(self, kind: str, client: int | str | None, round: Round = "chosen") -> dict[str, Tensor]:
         """What training moved in a model, by name: its trained parameters and running statistics."""
+        if client is None and kind != "shared":
+            raise SettingError(
+                f"client = None: say whose {kind} model, by name or by number, as in "
+                f"run.{kind}({self.history.federation.names[0]!r})"
+            )
         number = None if client is None else self.number(client)
         kept = self.find(kind, round)
         if kept is None:
-            return self._made(kind, number)
+            return self._made(kind, None if number is None else self.history.federation.place(number))
         if number is None and not kept.rows.common:
             raise SettingError(
                 "every client predicts with its own running statistics (buffers='local'): say whose, as in "
                 f"run.shared(client={self.history.federation.names[0]!r})"
             )
-        return kept.rows.of(number or 0)
+        return kept.rows.of(0 if number is None else self.history.federation.place(number))
 
     def find(self, kind: str, round: Round) -> Kept | None:
         """The models of a kind at a round; None where only the simulation can still make them."""
@@ -207,7 +211,7 @@ class Models:
         return self.history.best_round(of, "valid", 0)
 
     def _made(self, kind: str, client: int | None) -> dict[str, Tensor]:
-        """A model of the last round, made by the simulation."""
+        """A model of the last round, made by the simulation, of a client by its place among those who take part."""
         assert self.live is not None
         task = self.live.task
         if kind == "personal":

@@ -231,6 +231,11 @@ class Method(Checked, ABC):
         """ "sums" where the server looks at messages by `aggregate` only, so that their sums would do."""
         return "rows"
 
+    @property
+    def weighs(self) -> bool:
+        """Whether it is by their weights that the method combines messages, so that without them it is another."""
+        return False
+
     def first_sent(self, ctx: Context) -> Tree:
         """What a client that has sent nothing yet is taken to have sent, for positions since the `LAST` one."""
         return {}
@@ -267,9 +272,10 @@ class Method(Checked, ABC):
 
     @property
     def refuses(self) -> Mapping[str, str]:
-        """Settings of a run that the method cannot be run with, other than by default, and why.
+        """What the method cannot be run with, and why: settings of a run, other than by default.
 
-        These may be "own_start", "trainers" and "aggregator".
+        These may be "own_start", "trainers", "aggregator" and "newcomers"; "statistics" are running statistics of
+        the model (BatchNorm).
         """
         return {}
 

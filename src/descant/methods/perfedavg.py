@@ -23,8 +23,9 @@ class PerFedAvg(FedAvg):
     the difference of gradients at w + delta g and w - delta g, for a small `delta`, and "none" (FO) leaves it out.
     That makes 4 or 2 gradients a step.
 
-    A client deploys w after `adapt` steps of rate `alpha` on its training data (one, as in the paper), which are
-    on nobody's bill. Sends what FedAvg sends, without n_k. `lr` is the paper's beta and `steps` its tau.
+    A client deploys w after `adapt` steps of rate `alpha` on its training data (one, as in the paper): these
+    gradients are on nobody's bill, and counted apart (`evaluation_gradients`). Sends what FedAvg sends, without
+    n_k. `lr` is the paper's beta and `steps` its tau.
     """
 
     name: ClassVar[str] = "per-fedavg"
