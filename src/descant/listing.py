@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from descant.catalog import CATALOG, NESTED, default_of, describe, parameters_of
+from descant.catalog import CATALOG, NESTED, describe
+from descant.signatures import default_of, parameters_of
 
 _END = re.compile(r"(?<=[.?!])(?<!\beq\.)(?<!\bal\.)\s+")  # of a sentence
 

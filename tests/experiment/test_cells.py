@@ -16,7 +16,7 @@ from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.allowed import Share
 from descant.experiment.cells import FromFile
-from descant.experiment.declaration import setting
+from descant.experiment.declaring import setting
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 

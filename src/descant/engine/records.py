@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -69,7 +70,7 @@ class Account:
 
     def at(self, places: Tensor) -> Account:
         """The same of the clients at `places` [N], in this order."""
-        amounts = {name: value[places.cpu()] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        amounts: dict[str, Any] = {n: v[places.cpu()] for n, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **amounts)
 
 

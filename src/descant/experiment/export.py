@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from descant.errors import SettingError, TaskError, unknown
 from descant.experiment.keeping import Round
-from descant.experiment.models import KINDS, fill, like_data
+from descant.experiment.models import KINDS
+from descant.experiment.modules import fill, like_data
 from descant.files import make_folder, write_bytes, write_json
 from descant.sealed import write_tensors
 from descant.version import __version__

@@ -29,7 +29,8 @@ from descant.experiment.identity import fingerprints
 from descant.experiment.journal import Journal
 from descant.experiment.keeping import Keeper
 from descant.experiment.listeners import Listeners
-from descant.experiment.models import Models, example_of
+from descant.experiment.models import Models
+from descant.experiment.modules import example_of
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.progress import watched
 from descant.experiment.ready import Ready, ready
