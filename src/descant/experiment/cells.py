@@ -16,6 +16,7 @@ from descant.data.errors import DataError
 from descant.engine import Record
 from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
+from descant.experiment.declaration import Settings
 from descant.experiment.folder import RUN, START
 from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.ready import ready
@@ -42,18 +43,20 @@ class Listening:
 class Cell(ABC):
     """One run of a grid."""
 
+    settings: Settings
+
     @property
     @abstractmethod
     def label(self) -> str:
         """The row of a table that the run belongs to."""
 
     @property
-    @abstractmethod
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        return self.settings.seed
 
     @property
-    @abstractmethod
-    def rounds(self) -> int: ...
+    def rounds(self) -> int:
+        return self.settings.rounds
 
     @abstractmethod
     def identity(self) -> Any:
@@ -104,14 +107,6 @@ class FromFile(Cell):
     @property
     def label(self) -> str:
         return self.settings.title
-
-    @property
-    def seed(self) -> int:
-        return self.settings.seed
-
-    @property
-    def rounds(self) -> int:
-        return self.settings.rounds
 
     def identity(self) -> dict[str, Any]:
         return self.settings.identity() | ({"stops": self.stops} if self.stops else {})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,14 @@ class Stopped:
     why: str
 
 
+class _Leader(NamedTuple):
+    """The best of the first so many evaluated `rounds`, and its mean metric; None where none has one."""
+
+    rounds: int
+    round: int | None
+    mean: float
+
+
 @dataclass
 class History:
     """The rounds and the evaluations of a run. Columns of an evaluation are like 'test_accuracy', each [N]."""
@@ -77,7 +86,7 @@ class History:
     collapse: Collapse | None = None
     stopped: Stopped | None = None
     may_be_undefined: bool = False  # whether NaN in the metric is a client that it is not defined for
-    _means: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
+    _leaders: dict[tuple[str, str, int], _Leader] = field(default_factory=dict, repr=False, compare=False)
 
     def add(self, record: Record) -> None:
         match record:
@@ -92,9 +101,10 @@ class History:
             case Evaluated():
                 columns = {f"{part}_loss": values.cpu().numpy() for part, values in record.loss.items()}
                 columns |= {f"{part}_{self.metric}": v.cpu().numpy() for part, v in record.metric.items()}
-                self.evaluated.setdefault(record.model, {})[record.round] = columns
-                for part in record.metric:
-                    self._means.get((record.model, part), {}).pop(record.round, None)
+                rounds = self.evaluated.setdefault(record.model, {})
+                if record.round in rounds:  # evaluated again after an interruption: the best is looked for anew
+                    self._leaders.clear()
+                rounds[record.round] = columns
             case Collapse():
                 self.collapse = record
 
@@ -126,18 +136,21 @@ class History:
         Each round's mean is computed by itself. So it has the same bits while the run goes on, at its end, and when
         it is read back, and models that are kept on the way are those of the round that is chosen in the end.
         """
-        column, means = f"{part}_{self.metric}", self._means.setdefault((model, part), {})
+        column, looked = f"{part}_{self.metric}", self._leaders.get((model, part, first), _Leader(0, None, np.nan))
         counted = self.federation.members("benign") & (self.federation.sizes[part] > 0)
-        for t, columns in self.evaluated.get(model, {}).items():
-            if t not in means and column in columns:
-                values = columns[column][counted]
-                values = values[~np.isnan(values)] if self.may_be_undefined else values
-                with np.errstate(all="ignore"):  # a run that diverges may overflow
-                    means[t] = float(values.mean()) if len(values) else np.nan
-        known = {t: mean for t, mean in means.items() if t >= first and not np.isnan(mean)}
-        if not known:
-            return None
-        return (max if self.higher_is_better else min)(sorted(known), key=lambda t: known[t])
+        rounds, (_, leader, best) = self.evaluated.get(model, {}), looked
+        for t, columns in islice(rounds.items(), looked.rounds, None):  # those since the last look, in their order
+            if t < first or column not in columns:
+                continue
+            values = columns[column][counted]
+            values = values[~np.isnan(values)] if self.may_be_undefined else values
+            with np.errstate(all="ignore"):  # a run that diverges may overflow
+                mean = float(values.mean()) if len(values) else np.nan
+            better = mean > best if self.higher_is_better else mean < best
+            if better or (leader is None and not np.isnan(mean)):
+                leader, best = t, mean
+        self._leaders[model, part, first] = _Leader(len(rounds), leader, best)
+        return leader
 
     def summary(self, first: int = 0) -> dict[str, Any]:
         """Every figure of the run by name, as in 'personal.test_accuracy.mean@last'.

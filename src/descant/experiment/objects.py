@@ -79,14 +79,6 @@ class FromObjects(Cell):
         return self.settings.label or self.method.name
 
     @property
-    def seed(self) -> int:
-        return self.settings.seed
-
-    @property
-    def rounds(self) -> int:
-        return self.settings.rounds
-
-    @property
     def key(self) -> str:
         """That of every cell, and a hash of the model that it starts from."""
         return f"{super().key}-{self.problem.identity(self.seed)['start'][:8]}"
