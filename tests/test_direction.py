@@ -11,7 +11,7 @@ SOURCE = Path(descant.__file__).parent
 ORDER = [
     *("version", "errors", "fields", "importing", "draws", "threads", "files", "sealed", "fingerprint", "metrics"),
     *("trees", "values", "data", "datasets", "models", "task", "context", "mail", "coupling", "methods"),
-    *("attacks", "codecs", "aggregators", "execution", "state", "engine", "catalog", "listing"),
+    *("attacks", "codecs", "aggregators", "execution", "state", "engine", "signatures", "catalog", "listing"),
     *("experiment", "callbacks", "theory", "report", "comparison", "robust", "cli"),
 ]
 # descant.data offers the data sets by name as it did before they had a room of their own, when somebody asks; and a

@@ -10,9 +10,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from functools import lru_cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import fields, is_dataclass
+from typing import Any, Union, get_args, get_origin
 
 from torch import nn
 
@@ -26,6 +25,7 @@ from descant.errors import SettingError, TaskError, shown, unknown
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
+from descant.signatures import default_of, parameters_of, settable
 from descant.task import METRICS, Metric
 from descant.values import plain, typed
 
@@ -148,7 +148,7 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
     try:
         return make(*leading, **values)
     except SettingError as error:  # of the class, which knows its own name alone
-        raise renamed(error, where, _settable(make, skip=len(leading))) from None
+        raise renamed(error, where, settable(make, skip=len(leading))) from None
     except TaskError as error:
         raise TaskError(f"{where}: {error}") from error
     except DataError:
@@ -176,7 +176,7 @@ def _values(
 ) -> dict[str, Any]:
     """The settings for `make` in the types that it asks for."""
     try:
-        known = _settable(make, skip=leading)
+        known = settable(make, skip=leading)
     except SettingError as error:
         raise SettingError(f"{where}: {error}") from error
     for field in settings:
@@ -224,14 +224,6 @@ def _brief(value: Any) -> Any:
     return _brief_fields(value) if is_dataclass(value) else plain(value)
 
 
-def default_of(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The default of a parameter, also where a dataclass makes it anew for every object."""
-    for field in fields(make) if is_dataclass(make) else ():
-        if field.name == parameter.name and field.default_factory is not MISSING:
-            return field.default_factory()
-    return parameter.default
-
-
 def _find(kind: str, name: str) -> Callable[..., Any]:
     if ":" not in name:
         if name not in CATALOG[kind]:
@@ -263,35 +255,6 @@ def _path_of(base: type) -> str:
 
 def _singular(kind: str) -> str:
     return f"{kind.removesuffix('ies')}y" if kind.endswith("ies") else kind.removesuffix("s")
-
-
-def parameters_of(make: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(make).parameters.values())
-    except ValueError as error:  # a function written in C
-        raise SettingError(f"{make!r} does not say what it takes: write a function around it") from error
-
-
-def _settable(make: Callable[..., Any], skip: int) -> dict[str, Any]:
-    """The settings that `make` takes, with their types."""
-    of = make.__init__ if isinstance(make, type) and not is_dataclass(make) else make  # type: ignore[misc]
-    hints = _hints(of)
-    return {p.name: _with_schedules(make, p.name, hints.get(p.name, Any)) for p in parameters_of(make)[skip:]}
-
-
-def _with_schedules(make: Any, field: str, hint: Any) -> Any:
-    """The type of a field, also where a class declares anew, and more narrowly, what may depend on the round."""
-    bases = make.__mro__[1:] if isinstance(make, type) and is_dataclass(make) else ()
-    scheduled = any(ByRound in get_args(_hints(base).get(field)) for base in bases)
-    return Union[hint, ByRound] if scheduled else hint  # noqa: UP007
-
-
-@lru_cache(maxsize=256)
-def _hints(of: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(of)
-    except NameError:  # of a function of the user's own, whose types are known to a type checker alone
-        return {}
 
 
 def _value(where: str, kind: Any, value: Any) -> Any:

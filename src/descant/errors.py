@@ -12,6 +12,14 @@ class SettingError(ValueError):
     """A setting that cannot be used, with its name, its value and what is allowed."""
 
 
+class NotTogetherError(SettingError):
+    """A `setting` of a run that does not go with its method."""
+
+    def __init__(self, setting: str, why: str) -> None:
+        super().__init__(f"{setting}: {why}")
+        self.setting = setting
+
+
 class ResumeError(SettingError):
     """An interrupted run that cannot be resumed: at all, or not with the task and data that were given."""
 

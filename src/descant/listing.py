@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from descant.catalog import CATALOG, NESTED, SETS, brief, default_of, describe, parameters_of
+from descant.catalog import CATALOG, NESTED, SETS, brief, describe
+from descant.signatures import default_of, parameters_of
 
 _END = re.compile(r"(?<=[.?!])(?<!\beq\.)(?<!\bal\.)\s+")  # of a sentence
 
@@ -43,8 +44,19 @@ def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:
         }
         for p in parameters_of(make)[skip:]
     ]
-    summary = (inspect.getdoc(make) or "").split("\n")[0]
-    return {"name": name, "summary": summary, "paper": getattr(make, "paper", None), "fields": shown}
+    return {
+        "name": name,
+        "summary": _summary(inspect.getdoc(make) or ""),
+        "paper": getattr(make, "paper", None),
+        "fields": shown,
+    }
+
+
+def _summary(doc: str) -> str:
+    """The first line of a docstring, and what follows up to the end of its sentence."""
+    line, text = doc.split("\n")[0], " ".join(doc.split("\n\n")[0].split())
+    ends = (end.start() for end in _END.finditer(f"{text} ") if end.start() >= len(line))
+    return text[: next(ends, len(text))]
 
 
 def _help(make: Callable[..., Any], field: str) -> str | None:

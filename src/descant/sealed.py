@@ -189,17 +189,22 @@ def open_tensors(path: Path) -> tuple[dict[str, Placed], dict[str, Any], str]:
 
 def _read_header(path: Path, file: BufferedReader) -> tuple[bytes, str]:
     """The header of a safetensors file, and the checksum that the whole file should carry."""
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    if not len(_HEAD) + 2 * _SIZE <= length <= min(size - 8, _HEADER_AT_MOST):
-        raise damaged(path, "is damaged (it is cut off, or no file of tensors)")
-    header = file.read(length)
+    header, _ = _head(path, file)
     end = len(_HEAD) + 2 * _SIZE
-    digest = blake2b(length.to_bytes(8, "little"), digest_size=_SIZE)
+    digest = blake2b(len(header).to_bytes(8, "little"), digest_size=_SIZE)
     digest.update(header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:])
     while block := file.read(_BLOCK):
         digest.update(block)
     return header, digest.hexdigest()
+
+
+def _head(path: Path, file: BufferedReader) -> tuple[bytes, int]:
+    """The header of a safetensors file, and how many bytes follow it."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if not len(_HEAD) + 2 * _SIZE <= length <= min(size - 8, _HEADER_AT_MOST):
+        raise damaged(path, "is damaged (it is cut off, or no file of tensors)")
+    return file.read(length), size - 8 - length
 
 
 def _placed(entry: Mapping[str, Any], begin: int, size: int) -> Placed:
@@ -212,17 +217,13 @@ def _placed(entry: Mapping[str, Any], begin: int, size: int) -> Placed:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
     """The tensors of a safetensors file as they were written, what it says about them, and its checksum."""
     with _opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if not len(_HEAD) + 2 * _SIZE <= length <= min(size - 8, _HEADER_AT_MOST):
-            raise damaged(path, "is damaged (it is cut off, or no file of tensors)")
-        header = file.read(length)
+        header, rest = _head(path, file)
         end = len(_HEAD) + 2 * _SIZE
         claimed = header[len(_HEAD) : end]
-        body = torch.empty(size - 8 - length, dtype=torch.uint8)
+        body = torch.empty(rest, dtype=torch.uint8)
         if len(body) and file.readinto(body.numpy().data) != len(body):
             raise damaged(path, "was cut off while it was read")
-    blank = length.to_bytes(8, "little") + header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:]
+    blank = len(header).to_bytes(8, "little") + header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:]
     try:
         entries = json.loads(header)
         said = entries.pop("__metadata__")

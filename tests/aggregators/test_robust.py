@@ -308,6 +308,12 @@ def test_distances_in_blocks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPa
 @given(st.integers(1, 50), st.one_of(st.none(), st.integers(0, 60), st.floats(0, 0.99)))
 def test_no_more_attackers_are_assumed_than_can_be_survived(s: int, f: Any) -> None:
     for kind in (TrimmedMean, Krum, Bulyan, AdaptiveClipping, KNorm, NearestNeighborMixing):
+        if isinstance(f, float) and f >= 1 / kind.per_attacker:  # too many in a round of any size
+            with pytest.raises(
+                SettingError, match=rf"f = .*a share of the messages below {1 / kind.per_attacker:g}"
+            ):
+                kind(f=f)
+            continue
         found = kind(f=f).attackers(s)
         most = max(0, (s - kind.beside) // kind.per_attacker)
         wanted = most if f is None else ceil(round(f * s, 9)) if isinstance(f, float) else f

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import descant as dc
+from descant.engine import Evaluated
 from descant.errors import SettingError
+from descant.experiment.history import Federation, History
 
 DATA = dc.data.synthetic(clients=5, samples=30, dim=4, classes=3)
 
@@ -86,3 +88,27 @@ def test_data_and_tasks_are_short() -> None:
     assert repr(dc.Task(torch.nn.Linear(400, 3))) == (
         "Task(Linear, 1,203 parameters, float32; loss cross_entropy, metric accuracy)"
     )
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_best_round_so_far_is_that_of_all_rounds_looked_at_anew(higher: bool) -> None:
+    """Round after round, with ties, with rounds that have no figure, and one that is evaluated a second time."""
+    federation = Federation(["a", "b"], {part: np.array([3, 3]) for part in ("train", "valid", "test")})
+    history = History("accuracy", higher, federation)
+    draws = np.random.default_rng(0)
+    means: dict[int, float] = {}
+    times: dict[int, int] = {}
+    for t in [*range(40), 39, 39, *range(40, 60)]:
+        again = {2: 5.0 if higher else -5.0, 3: 0.5}  # it is the best, and then it is not
+        times[t] = times.get(t, 0) + 1
+        means[t] = again.get(times[t]) or float(
+            draws.choice([0.25, 0.5, 0.75, np.nan]) if t % 2 else draws.integers(0, 9) / 8
+        )
+        values = torch.full((2,), means[t], dtype=torch.float64)
+        history.add(Evaluated(t, "personal", {"valid": values}, {"valid": values}))
+        for first in (0, 7, 50):
+            known = [s for s in means if s >= first and not np.isnan(means[s])]
+            best = (max if higher else min)((means[s] for s in known), default=None)
+            wanted = next((s for s in known if means[s] == best), None)
+            assert history.best_round("personal", "valid", first) == wanted, (t, first)
+    assert history.best_round("shared", "valid", 0) is None

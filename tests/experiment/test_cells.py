@@ -16,7 +16,7 @@ from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.allowed import Share
 from descant.experiment.cells import FromFile
-from descant.experiment.declaration import setting
+from descant.experiment.declaring import setting
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 
@@ -43,6 +43,15 @@ def key(**changes: Any) -> str:
         {"cohort": None, "sampling": "uniform", "evaluate": 1},
         {"evaluate": {"every": 1, "parts": ["train", "valid", "test"]}},
         {"aggregator": {"name": "mean"}},
+        {"aggregator": ["mean"]},
+        {"aggregator": [{"name": "mean"}]},
+        {"newcomers": 0},
+        {"newcomers": 0.0},
+        {"newcomers": []},
+        {"malicious": 0},
+        {"malicious": []},
+        {"cohort": 1.0},
+        {"keep_models": "none"},
         {"codec": "native"},
         {"model": {"name": "linear"}},
         {"data": VALUES["data"] | {"alpha": 0, "seed": 0, "folder": None}},
@@ -172,3 +181,15 @@ def test_a_comparison_that_would_count_twice_or_mean_nothing_is_refused(
     values = {name: value for name, value in VALUES.items() if name != "method"} | {"methods": ["local"]}
     with pytest.raises(SettingError, match=message):
         comparison(values | changes)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"newcomers": [3, 1, "2"]}, {"newcomers": ["2", 1, 3]}),
+        ({"malicious": [2, 0], "attacks": "sign-flip"}, {"malicious": [0, 2], "attacks": ["sign-flip"]}),
+        ({"aggregator": ["krum"]}, {"aggregator": "krum"}),
+    ],
+)
+def test_what_means_the_same_is_the_same_cell(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert key(**one) == key(**other) != key()

@@ -59,7 +59,8 @@ def test_a_client_is_worse_off_by_less_or_by_no_number_at_all(
 def by_client(run: dc.Run, model: str) -> np.ndarray:
     """The test accuracy of those who took part, in the round that validation data chose for the personal model."""
     table = run.clients.filter(run.clients["round"] == run.summary()["personal.round@chosen_on_valid"])
-    return table.filter(table["model"] == model).sort("client")["test_accuracy"].to_numpy()[:9]
+    accuracy = table.filter(table["model"] == model).sort("client")["test_accuracy"].to_numpy()
+    return accuracy[run.history.federation.members("all")]
 
 
 @pytest.mark.slow
@@ -116,3 +117,15 @@ def test_without_local_training_or_newcomers_there_is_nothing_to_say(tmp_path: P
     found = summary_rows(report.experiments[0])
     assert harmed(report.experiments[0], found) is None and newcomers(report.experiments[0], found) is None
     assert "Who is harmed" not in report.html()
+
+
+def test_alone_is_only_who_had_the_same_newcomers() -> None:
+    """Names do not tell: everyone keeps them, whether it takes part or comes later."""
+    data = dc.data.synthetic(clients=6, samples=30, dim=4, classes=3)
+    task, how = dc.Task(dc.models.linear(data)), {"rounds": 1, "mode": "vmap"}
+    alone = {late: dc.simulate(task, data, "local", newcomers=late, **how) for late in ((0, 1), (4, 5))}  # type: ignore[arg-type]
+    ours = dc.simulate(task, data, "fedavg", newcomers=(0, 1), **how)  # type: ignore[arg-type]
+    assert "ours" in worse_than_alone({"alone": [alone[0, 1]], "ours": [ours]}, "last")
+    assert worse_than_alone({"alone": [alone[4, 5]], "ours": [ours]}, "last") == {}
+    both = {"alone": [alone[4, 5], alone[0, 1]], "ours": [ours]}
+    assert worse_than_alone(both, "last") == worse_than_alone({"alone": [alone[0, 1]], "ours": [ours]}, "last")

@@ -268,7 +268,7 @@ def test_a_run_from_settings_needs_nothing_but_its_folder(tmp_path: Path, model:
 
 
 def test_a_model_by_name_is_built_without_the_data() -> None:
-    from descant.experiment.models import example_of, like_data
+    from descant.experiment.modules import example_of, like_data
 
     tokens = [(np.array([[1, 5], [2, 3], [4, 11], [0, 1], [7, 7]]), np.array([0, 1, 0, 1, 1]))] * 2
     images = [(np.zeros((5, 3, 8, 8), "float32"), np.array([0, 1, 2, 1, 1]))] * 2

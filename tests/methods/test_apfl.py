@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from descant import FederatedData, Task
-from descant.errors import SettingError, TaskError
+from descant.errors import SettingError
 from descant.methods import APFL, FedAvg, Local, PowerLaw
 from tests.methods.runs import ROUNDS, N, cohort_of, column, deployed, far, run, shared
 
@@ -91,7 +91,9 @@ def test_its_global_model_is_fedavgs_whatever_the_proportions(
 def test_running_statistics_are_refused(data: FederatedData) -> None:
     several = FederatedData.from_arrays([{"train": data.train.client(k)} for k in (0, 2, 4)], classes=3)
     task = Task(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double())
-    with pytest.raises(TaskError, match=r"APFL cannot train a model with running statistics.*GroupNorm"):
+    with pytest.raises(
+        SettingError, match=r"model: it keeps running statistics.*'apfl' cannot train it.*GroupNorm"
+    ):
         run(task, several, APFL(**FULL), rounds=1)
 
 

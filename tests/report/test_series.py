@@ -151,3 +151,16 @@ def test_clients_that_attack_are_not_among_the_served(tmp_path: Path) -> None:
     assert named and not {"1", "4"} & set(named)
     [page] = report.save(tmp_path / "report.html")
     assert "Figures are of the benign clients, without the 2 malicious." in page.read_text()
+
+
+def test_what_a_method_costs_is_what_those_who_take_part_spend() -> None:
+    """What newcomers spend as they arrive is on no axis of a chart."""
+    data = dc.data.synthetic(clients=6, samples=30, dim=4, classes=3)
+    run = dc.simulate(
+        dc.Task(dc.models.linear(data)), data, "fedavg", rounds=2, newcomers=[0, 3], newcomer_rounds=5, mode="vmap"
+    )
+    table = over_rounds(Report([run]).experiments[0], "accuracy", "personal")
+    last = table.filter(table["round"] == 2).row(0, named=True)
+    figures = run.summary()
+    assert last["gradients"] == pytest.approx(figures["examples_per_client"], rel=1e-3)
+    assert last["bytes"] == pytest.approx((figures["bytes_up"] + figures["bytes_down"]) / 4, rel=1e-3)

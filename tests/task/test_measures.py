@@ -282,9 +282,9 @@ def test_what_has_no_matrix(tmp_path: Any) -> None:
     run = dc.simulate(Task(nn.Linear(3, 2)), data, dc.methods.Local(), rounds=1, out=tmp_path / "run")
     with pytest.raises(SettingError, match="there is no valid example to predict"):
         run.confusion(part="valid")
-    with pytest.raises(SettingError, match="client = 2: it must be a number from 0 to 1, or a name"):
+    with pytest.raises(SettingError, match="client = 2: it must be a name, or a number from 0 to 1"):
         run.confusion(2)
-    with pytest.raises(SettingError, match=r"no client called 'Ulmm'\. Did you mean 'Ulm'"):
+    with pytest.raises(SettingError, match="client = 'Ulmm': no client has this name; did you mean 'Ulm'"):
         run.confusion("Ulmm")
     with pytest.raises(SettingError, match="model = 'best': it must be 'personal' or 'shared'"):
         run.confusion(model="best")  # type: ignore[arg-type]

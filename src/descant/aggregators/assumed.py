@@ -14,7 +14,8 @@ from descant.errors import require
 class Assuming(Aggregator):
     """A defence against `f` attackers among the S messages of a round: a number, or a share of S, rounded up.
 
-    None is the most that it can survive. A number that is too large for a small round is cut to that.
+    None is the most that it can survive. A number that is too large for a small round is cut to that; a share that
+    would be too large in every round is refused.
     """
 
     f: int | float | None = 0.2
@@ -25,9 +26,10 @@ class Assuming(Aggregator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share = isinstance(self.f, float)
-        right = self.f is None or (0 <= self.f < 1 if share else self.f >= 0)
-        require(self, "f", right, "a number of attackers, a share of the messages below 1, or nothing")
+        most, share = 1 / self.per_attacker, isinstance(self.f, float)
+        right = self.f is None or (0 <= self.f < most if share else self.f >= 0)
+        what = f"a number of attackers, a share of the messages below {most:g}, or nothing for the most it survives"
+        require(self, "f", right, what)
 
     def attackers(self, messages: int) -> int:
         """The number of attackers that is assumed among so many messages."""

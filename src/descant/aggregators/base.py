@@ -32,6 +32,7 @@ class Aggregator(Checked, ABC):
     name: ClassVar[str]
     needs: ClassVar[Literal["sums", "rows"]] = "rows"  # "sums": sums over the messages are all it looks at
     reads: ClassVar[tuple[str, ...]] = ()  # what clients send along for it: "loss"
+    weighs: ClassVar[bool] = True  # it heeds the weights that the method gives to messages
     updates: ClassVar[bool] = False  # it looks at what messages moved away from (`Mail.references`)
 
     @abstractmethod

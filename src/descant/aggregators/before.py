@@ -57,6 +57,10 @@ class Chain(Aggregator):
         return tuple(dict.fromkeys(fact for step in self.steps for fact in step.reads))
 
     @property
+    def weighs(self) -> bool:  # type: ignore[override]  # likewise
+        return all(step.weighs for step in self.steps)
+
+    @property
     def updates(self) -> bool:  # type: ignore[override]  # likewise
         return any(step.updates for step in self.steps)
 

@@ -24,6 +24,7 @@ class KLoss(Aggregator):
     """
 
     name: ClassVar[str] = "k-loss"
+    weighs: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("loss",)
 
     k: int = 1

@@ -43,6 +43,7 @@ class Krum(Assuming):
     """
 
     name: ClassVar[str] = "krum"
+    weighs: ClassVar[bool] = False
     beside: ClassVar[int] = 3
 
     convention: Convention = "paper"
@@ -153,6 +154,8 @@ class _Window:
 
 def _near_median(leaf: Tensor, number: int) -> Tensor:
     """The mean of every coordinate's `number` values [S, ...] that are nearest to its median."""
+    if not leaf[0].numel():  # of no numbers there is no median
+        return leaf[0]
 
     def of(x: Tensor) -> Tensor:
         values = ordered(x)

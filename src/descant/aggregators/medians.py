@@ -41,8 +41,11 @@ class _Median(Aggregator):
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
     ) -> dict[str, Tensor]:
-        combined = {}
+        combined: dict[str, Tensor] = {}
         for name, leaf in leaves.items():
+            if not leaf[0].numel():
+                combined[name] = leaf[0]
+                continue
             p = torch.ones(len(leaf), device=leaf.device) if weights is None else weights
             center = self.center(leaf.reshape(len(leaf), -1), p)
             record("aggregation_residual", center.residual)

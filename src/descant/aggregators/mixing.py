@@ -25,6 +25,7 @@ class NearestNeighborMixing(Assuming, Before):
     """
 
     name: ClassVar[str] = "nnm"
+    weighs: ClassVar[bool] = False
 
     def prepare(self, ctx: Context, mail: Mail) -> Mail:
         x = primary(mail.leaves)
@@ -42,6 +43,7 @@ class Bucketing(Before):
     """
 
     name: ClassVar[str] = "bucketing"
+    weighs: ClassVar[bool] = False
 
     size: int = 2
 

@@ -61,8 +61,9 @@ class Clipping(Before):
 class NormClipping(Clipping):
     """Updates are scaled down to a `norm` (Sun et al., 2019), or to their "median", as in Ditto's code.
 
-    Leaf by leaf, where a message says what it moved away from. With the median it bounds what f attackers of 2f + 1
-    messages can do; with a fixed norm, what any number can.
+    Leaf by leaf, where a message says what it moved away from; running statistics (BatchNorm) are a leaf too, and
+    move away from the server's. With the median it bounds what f attackers of 2f + 1 messages can do; with a fixed
+    norm, what any number can.
     """
 
     name: ClassVar[str] = "norm-clipping"

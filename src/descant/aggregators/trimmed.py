@@ -22,6 +22,7 @@ class TrimmedMean(Assuming):
     """
 
     name: ClassVar[str] = "trimmed-mean"
+    weighs: ClassVar[bool] = False
 
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard

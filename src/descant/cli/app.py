@@ -162,9 +162,10 @@ def compare(
 ) -> None:
     """Run several methods and seeds on the same data, as FILE.yaml says, and print them side by side.
 
-    Cells that are finished already are read, not run again; one that was interrupted is gone on with. The same
-    command may run several times at once: each takes the next cell that no other is at work on. One that is done
-    while others are still at work names their cells, and ends with status 3.
+    Before anything runs, every method is checked against the settings, the model and the data. Cells that are
+    finished already are read, not run again; one that was interrupted is gone on with. The same command may run
+    several times at once: each takes the next cell that no other is at work on. One that is done while others are
+    still at work names their cells, and ends with status 3.
     """
     from descant.cli.progress import Progress
     from descant.cli.tables import comparison_table, print_figure

@@ -17,6 +17,7 @@ from descant.experiment.harm import worse_than_alone
 from descant.experiment.history import SUCCESS
 from descant.experiment.table import (
     LabelRow,
+    at_evaluation,
     beside,
     human_bytes,
     rows,
@@ -43,27 +44,29 @@ def print_run(run: Run, console: Console) -> None:
     wanted |= {"test loss": "test_loss.mean", "train loss": "train_loss.mean"}
     if any(f".test_{SUCCESS}." in name for name in figures):
         wanted["attack success"] = f"test_{SUCCESS}.mean"
+    whoses = ("", "newcomers.") if figures["newcomers"] else ("",)
     rules = [
-        (model, rule)
+        (of, model, rule)
+        for of in whoses
         for model in run.history.evaluated
         for rule in ("last", "chosen_on_valid", "best_on_test")
         if f"{model}.round@{rule}" in figures
     ]
-    columns = [Column("round", [str(figures[f"{model}.round@{rule}"]) for model, rule in rules])]
+    columns = [Column("round", [str(figures[f"{model}.round@{rule}"]) for _, model, rule in rules])]
     ranks = {"weighted mean": 3, "std": 1, "train loss": 2, "test loss": 2}
     for head, name in wanted.items():
-        values = [figures.get(f"{model}.{name}@{rule}", float("nan")) for model, rule in rules]
+        values = [figures.get(f"{of}{model}.{name}@{rule}", float("nan")) for of, model, rule in rules]
         columns.append(Column(head, [short(value, 4) for value in values], ranks.get(head, 0)))
-    print_fitted(
-        console, "model", [f"{model}, {rule.replace('_', ' ')}" for model, rule in rules], columns, title=title
-    )
+    names = [f"{of.replace('.', ', ')}{model}, {rule.replace('_', ' ')}" for of, model, rule in rules]
+    print_fitted(console, "model", names, columns, title=title)
     up, down = human_bytes(figures["bytes_up"]), human_bytes(figures["bytes_down"])
     console.print(
         f"{figures['rounds']} rounds, {up} up, {down} down, "
         f"{figures['gradients_per_client']:.0f} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
-    if said := whose([run]):
-        console.print(said)
+    for said in (*at_evaluation(rows([(str(run.config["label"]), run)])), whose([run])):
+        if said:
+            console.print(said, markup=False)
 
 
 def comparison_table(
@@ -113,6 +116,8 @@ def comparison_table(
     if differ := unequal(found):
         spent = ", ".join(f"{label} {count:,.0f}" for label, count in differ.items())
         console.print(f"Not at equal compute: example gradients a client are {spent}.", markup=False)
+    for said in at_evaluation(found):
+        console.print(said, markup=False)
 
 
 def _harmed(runs: dict[str, list[Run]], found: Sequence[LabelRow], rule: str, first: int) -> list[Column]:

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from descant.data.albums import is_album, read_albums
 from descant.data.arrays import PARTS, Client, parts_of
-from descant.data.assignment import Assignment, assigned, known_names
+from descant.data.assignment import Assignment
 from descant.data.checks import check_class_names, check_parts
 from descant.data.errors import DataError
-from descant.data.folder import client_files, read_client
-from descant.data.named import Named, clients_by_name
+from descant.data.making import by_number, of_dataset, of_folder, of_frame
+from descant.data.named import Named
 from descant.data.part import Part
 from descant.data.showing import data_text
 from descant.data.tiny import without_tiny
@@ -54,7 +53,7 @@ class FederatedData:
         # frozen: these fields are completed once, here
         for name in PARTS:
             object.__setattr__(self, name, self.part(name).without_column())
-        object.__setattr__(self, "clients", tuple(self.clients) or _numbered(len(self.train)))
+        object.__setattr__(self, "clients", tuple(self.clients) or by_number(len(self.train)))
         parts = {name: self.part(name) for name in PARTS}
         object.__setattr__(self, "classes", check_parts(parts, self.clients, self.classes))
         object.__setattr__(self, "class_names", tuple(self.class_names))
@@ -223,15 +222,9 @@ class FederatedData:
         `split` names a column that says of every row whether it is for train, valid or test; without it every
         client's rows are split as in `from_arrays`, which explains the rest.
         """
-        from descant.data.frame import clients_in
-
-        found = clients_in(frame, client=client, target=target, features=features, split=split)
         how: dict[str, Any] = {"test": test, "valid": valid, "seed": seed, "least": least, "tiny": tiny}
-        classes = classes or len(found.class_names) or None
-        data = cls.from_arrays(found.clients, **how, classes=classes, name=name)
-        columns = {"client": str(client), "target": str(target), "features": found.features}
-        settings = columns | ({} if split is None else {"split": str(split)}) | dict(data.settings)
-        return replace(data, settings=settings, class_names=found.class_names)
+        columns = {"client": client, "target": target, "features": features, "split": split}
+        return of_frame(cls, frame, columns, classes, name, how)
 
     @classmethod
     def from_folder(
@@ -263,29 +256,7 @@ class FederatedData:
             raise DataError(f"folder is a {type(folder).__name__}: give the path of a folder with a file a client")
         how: dict[str, Any] = {"test": test, "valid": valid, "seed": seed, "classes": classes}
         how |= {"least": least, "tiny": tiny}
-        if is_album(Path(folder)):
-            return cls._from_albums(Path(folder), size=size, grey=grey, **how)
-        if size is not None or grey:
-            raise SettingError("size and grey are for pictures, and the folder holds .npz files: leave them out")
-        files = client_files(Path(folder))
-        clients = {name: read_client(name, file) for name, file in files.items()}
-        try:
-            data = cls.from_arrays(clients, **how, name="folder")
-        except DataError as error:
-            if error.client not in files:
-                raise
-            raise DataError(error.problem, client=error.client, file=files[error.client]) from error
-        return replace(data, settings={"folder": str(folder), **data.settings})
-
-    @classmethod
-    def _from_albums(cls, folder: Path, *, size: int | None, grey: bool, classes: int | None, **how: Any) -> Self:
-        found = read_albums(folder, size=size, grey=grey)
-        named, done = without_tiny(found.clients, how.pop("least"), how.pop("tiny"))
-        train, valid, test = (found.seen(part) for part in parts_of(named, **how))  # parts of rows, until here
-        settings = {"folder": str(folder), "size": size, "grey": grey, **how, "classes": classes, **done.settings}
-        about = ("folder", tuple(named), settings)
-        classes = classes or len(found.class_names)
-        return cls(train, valid, test, classes, *about, class_names=found.class_names, notes=done.notes)
+        return of_folder(cls, Path(folder), size, grey, how)
 
     @classmethod
     def from_datasets(
@@ -307,24 +278,12 @@ class FederatedData:
         parts, {"Ulm": {"train": [0, 5], "test": [7]}, ...}. No example belongs to two clients.  The rest is as in
         `from_arrays`.
         """
-        if isinstance(assignment, Mapping):
-            clients, whole, words = clients_by_name(dataset, assignment)
-        else:
-            whole, words = assigned(dataset, assignment)
-            clients = {name: whole.client(k) for k, name in enumerate(_numbered(len(whole)))}
-        words = words if words or classes is not None else known_names(dataset, whole.targets)
         how: dict[str, Any] = {"test": test, "valid": valid, "seed": seed, "least": least, "tiny": tiny}
-        data = cls.from_arrays(clients, **how, classes=classes or len(words) or None, name="dataset")
-        settings = {"dataset": type(dataset).__name__, **data.settings, "classes": classes}
-        return replace(data, settings=settings, class_names=words)
+        return of_dataset(cls, dataset, assignment, classes, how)
 
 
 def _by_number(clients: Sequence[Client]) -> dict[str, Client]:
     if not isinstance(clients, Sequence) or isinstance(clients, str | bytes):
         given = type(clients).__name__
         raise DataError(f"clients are a {given}: give a list of pairs (inputs, targets), or a dict of them by name")
-    return dict(zip(_numbered(len(clients)), clients, strict=True))
-
-
-def _numbered(clients: int) -> tuple[str, ...]:
-    return tuple(str(k) for k in range(clients))
+    return dict(zip(by_number(len(clients)), clients, strict=True))

@@ -16,11 +16,13 @@ from descant.engine.links import Broadcast, Parcels, decode, encode, references,
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.engine.view import Surroundings, View
+from descant.errors import NotTogetherError
 from descant.execution import Execution
 from descant.mail import LAST, Form, Mail, rows_finite
 from descant.methods import Method
 from descant.methods.base import whole
 from descant.state import ClientStore, MappedStore
+from descant.task import Task
 from descant.trees import Tree, under, within, without
 
 STATISTICS = "statistics"  # the leaf that carries running statistics (BatchNorm) beside a method's own leaves
@@ -46,6 +48,7 @@ class Clients:
     ) -> None:
         self.execution, self.method, self.plan = execution, method, plan
         self.task = execution.task
+        refuse_statistics(self.task, method)
         self.here = data.numbers if data.numbers is not None else torch.arange(len(data), device=ctx.x0.device)
         self._start = ctx.at(0)
         self._statistics = self.task.buffer_start().to(ctx.x0.device)  # that clients start with
@@ -53,6 +56,7 @@ class Clients:
         self.keeps_sent = keeps_sent(method, plan)
         self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
         self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
+        self.deploying = Ledger(len(data))  # what `personal` has taken since an evaluation began
         self.store: ClientStore
         if folder is None:
             self.store = ClientStore(len(data), self._first_state, ctx.x0.device)
@@ -112,7 +116,9 @@ class Clients:
         """The models [K, d] that the clients `who` deploy after a broadcast, with running statistics [K, b]."""
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
-        return self.method.personal(seen, state, local), local.statistics("personal")
+        x = self.method.personal(seen, state, local)
+        self._note_deploying(who, local)
+        return x, local.statistics("personal")
 
     def resumes(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tensor, View]:
         """The models [K, d] that the work of the clients `who` starts from after a broadcast, and their view."""
@@ -197,6 +203,13 @@ class Clients:
         self.ledger.add("examples", places, local.examples)
         self.ledger.add("scored", places, local.scored)
 
+    def _note_deploying(self, who: Tensor, local: View) -> None:
+        """Count the gradients that making the models which clients deploy took: on no bill, but not unseen."""
+        if local.worked:
+            places = self.data.places(who)
+            self.deploying.add("gradients", places, local.evaluations)
+            self.deploying.add("examples", places, local.examples)
+
     def _first_state(self, places: Tensor) -> Tree:
         who = self.here[places]
         buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
@@ -256,6 +269,16 @@ class Clients:
             if not leaf.isfinite().all() and bool((bad := benign & ~rows_finite(leaf)).any()):
                 client = self._training.names(who[bad][:1])[0]
                 raise CollapseError(f"the state '{name}' of client {client} is not finite")
+
+
+def refuse_statistics(task: Task, method: Method) -> None:
+    """Refuse a model with running statistics where the method says that it cannot train one."""
+    if task.buffer_layout.names and (why := method.refuses.get("statistics")) is not None:
+        raise NotTogetherError(
+            "model",
+            f"it keeps running statistics (BatchNorm), and the method '{method.name}' cannot train it: {why}. Use "
+            "nn.GroupNorm, say",
+        )
 
 
 def keeps_sent(method: Method, plan: Plan) -> bool:

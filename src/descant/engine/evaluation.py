@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.data import Part
-from descant.engine.ledger import KINDS
+from descant.engine.ledger import KINDS, Ledger
 from descant.engine.links import through
 from descant.engine.measure import measure, obeyed
 from descant.engine.records import Account, Evaluated
@@ -85,6 +85,8 @@ def evaluate(
     if newcomers is not None:
         newcomers.arrive(server)
         groups.append(newcomers)
+    for group in groups:
+        group.deploying = Ledger(len(group.data))
     benign = ~torch.isin(clients.here, clients.plan.malicious.to(clients.here.device))
     counted = torch.cat([benign, *(torch.zeros_like(group.here, dtype=torch.bool) for group in groups[1:])])
     evaluated: dict[str, Evaluated] = {}
@@ -115,13 +117,14 @@ def evaluate(
         yield evaluated[model]
     if "selected" in wanted.models and len(evaluated) == 2:
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
-    yield join([group.ledger.account(ctx.round) for group in groups])
+    yield account(ctx.round, groups)
 
 
-def join(accounts: list[Account]) -> Account:
-    """The accounts of several groups of clients as one."""
-    spent = {kind: torch.cat([getattr(account, kind) for account in accounts]) for kind in KINDS}
-    return Account(round=accounts[0].round, **spent)
+def account(round: int, groups: Sequence[Clients]) -> Account:
+    """What some groups of clients have spent so far, and what making the models that were evaluated took."""
+    spent = {kind: torch.cat([group.ledger.spent[kind] for group in groups]) for kind in KINDS}
+    now = {kind: torch.cat([group.deploying.spent[kind] for group in groups]) for kind in ("gradients", "examples")}
+    return Account(round, **spent, **{f"evaluation_{kind}": amounts for kind, amounts in now.items()})
 
 
 def models_of(

@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from descant.engine.records import TAKEN, Account, RoundRecord
+from descant.engine.records import TAKEN, RoundRecord
 from descant.state.leaves import Leaves, Shapes
 
 KINDS = ("bytes_up", "bytes_down", "gradients", "examples", "scored")
@@ -58,9 +58,6 @@ class Ledger:
             figures=self._figures,
             **self._round,
         )
-
-    def account(self, round: int) -> Account:
-        return Account(round=round, **{kind: amounts.clone() for kind, amounts in self.spent.items()})
 
     def of(self, who: Tensor) -> Tensor:
         """What the clients `who` [K] have spent so far [K, kinds]."""

@@ -21,7 +21,7 @@ from descant.engine.ledger import Ledger
 from descant.engine.links import Broadcast, through
 from descant.engine.server import Server
 from descant.engine.view import View
-from descant.errors import SettingError, unknown
+from descant.errors import NotTogetherError, SettingError, unknown
 from descant.methods import Method, PerClient
 from descant.trees import Tree
 
@@ -43,7 +43,9 @@ class Newcomers(Clients):
         state, local = self._adapt(ctx, who, down)
         seen, _, now = self._open(ctx, who, down, self._deployed)
         now.buffers, now.deploys = local.buffers, True
-        return self.method.personal(seen, state, now), now.statistics("personal")
+        x = self.method.personal(seen, state, now)
+        self._note_deploying(who, now)
+        return x, now.statistics("personal")
 
     def statistics(self, ctx: Context, who: Tensor, down: Broadcast) -> Tensor:
         """The newcomers' own running statistics [K, b] of the shared model, after their first rounds."""
@@ -67,12 +69,17 @@ class Newcomers(Clients):
 
 def check(method: Method, server: Server, ctx: Context) -> None:
     """Refuse newcomers where a client cannot be served before the server knows it."""
-    why = method.refuses.get("newcomers")
+    refuse(method)
     broadcast = through(server.plan.downlink, ctx.of_server(), server.broadcast(ctx))
-    if why is None and any(isinstance(leaf, PerClient) for leaf in broadcast.values()):
+    if any(isinstance(leaf, PerClient) for leaf in broadcast.values()):
         why = "its server sends every client something of its own"
-    if why is not None:
-        raise SettingError(f"newcomers: not with the method '{method.name}': {why}")
+        raise NotTogetherError("newcomers", f"not with the method '{method.name}': {why}")
+
+
+def refuse(method: Method) -> None:
+    """Refuse newcomers where the method says that it cannot serve them."""
+    if (why := method.refuses.get("newcomers")) is not None:
+        raise NotTogetherError("newcomers", f"not with the method '{method.name}': {why}")
 
 
 class Parties(NamedTuple):
@@ -105,14 +112,16 @@ def _numbers(data: FederatedData, newcomers: int | float | Sequence[int | str], 
         number = round(newcomers * len(data)) if isinstance(newcomers, float) else newcomers
         keys = uniform(seed, "newcomers", torch.arange(len(data)))
         return set(keys.argsort()[:number].tolist())
-    found = set()
+    found: dict[int, int | str] = {}
     for client in newcomers:
         if isinstance(client, str):
             if client not in data.clients:
                 raise unknown("client", client, data.clients)
-            found.add(data.clients.index(client))
+            number = data.clients.index(client)
         elif 0 <= client < len(data):
-            found.add(client)
+            number = client
         else:
             raise SettingError(f"newcomers: there is no client {client}: numbers go from 0 to {len(data) - 1}")
-    return found
+        if (other := found.setdefault(number, client)) != client:
+            raise SettingError(f"newcomers: {other!r} and {client!r} are the same client: name it once")
+    return set(found)

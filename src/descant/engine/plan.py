@@ -14,7 +14,7 @@ from descant.codecs import Codec, Native
 from descant.engine.cohort import Sampling
 from descant.engine.evaluation import Evaluation
 from descant.engine.health import Health
-from descant.errors import SettingError
+from descant.errors import NotTogetherError, SettingError
 from descant.mail import Form
 from descant.methods import Method
 
@@ -52,27 +52,30 @@ class Plan:
             "aggregator": not isinstance(self.aggregator, Mean),
         }
         for setting, why in method.refuses.items():
-            if asked.get(setting):  # newcomers are checked where they are made
-                raise SettingError(f"{setting}: not with the method '{method.name}': {why}")
+            if asked.get(setting):  # newcomers and statistics are checked where they are
+                raise NotTogetherError(setting, f"not with the method '{method.name}': {why}")
         if self.codec.updates and not method.sends:
-            raise SettingError(
-                f"codec: '{self.codec.name}' acts on updates, and the method '{method.name}' does not say what it "
-                "sends (`sends`): use a codec of plain numbers, such as native or float16"
+            raise NotTogetherError(
+                "codec",
+                f"'{self.codec.name}' acts on updates, and the method '{method.name}' does not say what it "
+                "sends (`sends`): use a codec of plain numbers, such as native or float16",
             )
         for attack in self.attacks if not method.sends and not method.mute else ():
             if attack.updates:
-                raise SettingError(
-                    f"attacks: '{attack.name}' is to act on updates here, and the method '{method.name}' does not "
-                    "say what it sends (`sends`): it would change nothing"
+                raise NotTogetherError(
+                    "attacks",
+                    f"'{attack.name}' is to act on updates here, and the method '{method.name}' does not say what "
+                    "it sends (`sends`): it would change nothing",
                 )
         if sum(type(attack).probe is not Attack.probe for attack in self.attacks) > 1:
             raise SettingError("attacks: there are two backdoors, and figures are of one: leave one out")
         steps = self.aggregator.steps if isinstance(self.aggregator, Chain) else (self.aggregator,)
         for step in steps if not method.sends and not method.mute else ():
             if isinstance(step, Before) and step.updates:
-                raise SettingError(
-                    f"aggregator: '{step.name}' acts on updates, and the method '{method.name}' does not say what "
-                    "it sends (`sends`): it would change nothing"
+                raise NotTogetherError(
+                    "aggregator",
+                    f"'{step.name}' acts on updates, and the method '{method.name}' does not say what it sends "
+                    "(`sends`): it would change nothing",
                 )
         if self.downlink.updates or self.downlink.size(Form((), (), ())) is None:
             why = "acts on updates" if self.downlink.updates else "does not say how long its payloads are (`size`)"
@@ -81,9 +84,17 @@ class Plan:
                 "native or float16"
             )
         if self.aggregator.reads and method.held:
-            raise SettingError(
-                f"aggregator: '{self.aggregator.name}' chooses among the messages of a round, and the method "
-                f"'{method.name}' combines what the server holds of all clients"
+            raise NotTogetherError(
+                "aggregator",
+                f"'{self.aggregator.name}' chooses among the messages of a round, and the method '{method.name}' "
+                "combines what the server holds of all clients",
+            )
+        if method.weighs and not self.aggregator.weighs:
+            raise NotTogetherError(
+                "aggregator",
+                f"'{self.aggregator.name}' takes all messages alike, and the method '{method.name}' lives by their "
+                "weights: use one that heeds them, such as mean, coordinate-median, geometric-median or "
+                "centered-clipping",
             )
         if len(self.malicious) and not self.attacks:
             raise SettingError("malicious: clients are named that attack, and 'attacks' says not how")

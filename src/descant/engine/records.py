@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -50,10 +51,21 @@ class Evaluated:
     def _mean(self, values: Tensor) -> float:
         return float((values if self.counted is None else values[self.counted]).nanmean())
 
+    def at(self, places: Tensor) -> Evaluated:
+        """The same of the clients at `places` [N], in this order."""
+        counted = None if self.counted is None else self.counted[places]
+        figures = (self.loss, self.metric, self.success)
+        loss, metric, success = ({part: v[places] for part, v in of.items()} for of in figures)
+        return Evaluated(self.round, self.model, loss, metric, counted, success)
+
 
 @dataclass(frozen=True)
 class Account:
-    """What each client has spent up to a round [N]. It comes when everything of a round has been evaluated."""
+    """What each client has spent up to a round [N]. It comes when everything of a round has been evaluated.
+
+    The gradients that clients took to make the models that were evaluated now, where a method trains them further
+    for that, are counted apart: they are in no other number, and of this evaluation alone.
+    """
 
     round: int
     gradients: Tensor
@@ -61,6 +73,13 @@ class Account:
     scored: Tensor
     bytes_up: Tensor
     bytes_down: Tensor
+    evaluation_gradients: Tensor | None = None  # which older runs did not count
+    evaluation_examples: Tensor | None = None
+
+    def at(self, places: Tensor) -> Account:
+        """The same of the clients at `places` [N], in this order."""
+        amounts: dict[str, Any] = {n: v[places.cpu()] for n, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **amounts)
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,10 @@ class HealthRecord:
     began: Tensor  # [K] the loss of the model that its work began with
     points: Tensor  # [P] places on the line from local, 0, to the aggregate, 1
     loss: Tensor  # [K, P] at these
+
+    def at(self, places: Tensor) -> HealthRecord:
+        """The same where the clients have other numbers: client k of those is the one at `places[k]`."""
+        return replace(self, clients=places.argsort().cpu()[self.clients])
 
 
 @dataclass(frozen=True)

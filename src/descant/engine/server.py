@@ -160,6 +160,8 @@ class Server:
         def combine(leaves: Mapping[str, Tensor], weights: Tensor | None) -> Tree:
             nonlocal memory
             references = {name: leaf for name, leaf in received.references.items() if name in leaves}
+            if STATISTICS in leaves:  # they move away from those that the server holds
+                references[STATISTICS] = self.statistics[None]
             ballot = replace(received, leaves=dict(leaves), weights=weights, references=references)
             if any(len(leaf) != len(mail.clients) for leaf in leaves.values()):
                 ballot = _of_everyone(ballot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from secrets import randbits
 
@@ -41,6 +41,7 @@ class Simulation:
     """A federation in one process. `run` yields what is to be reported, round by round.
 
     With a `folder` the clients' state is memory-mapped there; it then changes only by `settle`, after every round.
+    `order` are the numbers that everyone, the newcomers last, has in what is reported.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Simulation:
         trained_at_once: int,
         folder: Path | None = None,
         newcomers: FederatedData | None = None,
+        order: Sequence[int] | None = None,
     ) -> None:
         plan.check(method)
         self.execution, self.method, self.plan, self.task = execution, method, plan, execution.task
@@ -67,6 +69,7 @@ class Simulation:
         told = self.server.broadcast(start)
         self.clients = Clients(start, execution, data, method, plan, told, folder)
         self.newcomers: Newcomers | None = None
+        self._places = None if order is None else torch.tensor(order, device=device).argsort()
         if newcomers is not None:
             check(method, self.server, start)
             self.newcomers = Newcomers(start, execution, newcomers, method, plan, told)
@@ -105,7 +108,8 @@ class Simulation:
             if self.plan.evaluation.due(self.round, self.last):
                 ctx, at_once = self.context(self.round), self.evaluated_at_once
                 others = (self.newcomers, self.sees, self.attackers.probe)
-                yield from evaluate(ctx, self.clients, self.server, at_once, *others)
+                records = evaluate(ctx, self.clients, self.server, at_once, *others)
+                yield from records if self._places is None else (record.at(self._places) for record in records)
             if self.round >= self.last:
                 return
             self.round += 1
@@ -115,7 +119,7 @@ class Simulation:
                 yield Collapse(self.round, str(error))
                 return
             if health is not None:
-                yield health
+                yield health if self._places is None else health.at(self._places)
             yield record
 
     def stop(self) -> None:

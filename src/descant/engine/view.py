@@ -182,6 +182,11 @@ class View:
         return Taken(steps, examples, finished)
 
     @property
+    def worked(self) -> bool:
+        """Whether any local steps were asked for."""
+        return bool(self._runs)
+
+    @property
     def finished(self) -> Tensor:
         """Whether [K] the clients have taken all the steps that the work behind their message asked for: that on
         the shared model, or, where none was trained, all."""

@@ -126,6 +126,14 @@ class HowMany(Allowed):
     def plain(self, value: Any) -> Any:
         return list(value) if isinstance(value, tuple) else value
 
+    def brief(self, value: Any) -> Any:
+        """The value, or nothing where it says the same; lists are sorted."""
+        if isinstance(value, tuple):
+            value = sorted(value, key=lambda client: (isinstance(client, str), client)) or 0
+        nobody = self.optional and self.least == 0 and value == 0
+        everyone = self.optional and self.least > 0 and isinstance(value, float) and value == 1
+        return None if nobody or everyone else value
+
 
 @dataclass(frozen=True)
 class OneOf(Allowed):

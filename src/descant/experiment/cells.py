@@ -16,8 +16,10 @@ from descant.data.errors import DataError
 from descant.engine import Record
 from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
+from descant.experiment.declaration import Settings
 from descant.experiment.folder import RUN, START
 from descant.experiment.journal import Journal, finished, unfinished
+from descant.experiment.ready import ready
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
@@ -41,22 +43,32 @@ class Listening:
 class Cell(ABC):
     """One run of a grid."""
 
+    settings: Settings
+
     @property
     @abstractmethod
     def label(self) -> str:
         """The row of a table that the run belongs to."""
 
     @property
-    @abstractmethod
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        return self.settings.seed
 
     @property
-    @abstractmethod
-    def rounds(self) -> int: ...
+    def rounds(self) -> int:
+        return self.settings.rounds
 
     @abstractmethod
     def identity(self) -> Any:
         """What the result follows from, as plain data."""
+
+    @abstractmethod
+    def apart_from_seed(self) -> Any:
+        """What cells that differ in their seed alone have in common, as plain data."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse what the run would refuse before it trains."""
 
     @abstractmethod
     def place(self, folder: Path) -> Path:
@@ -96,16 +108,15 @@ class FromFile(Cell):
     def label(self) -> str:
         return self.settings.title
 
-    @property
-    def seed(self) -> int:
-        return self.settings.seed
-
-    @property
-    def rounds(self) -> int:
-        return self.settings.rounds
-
     def identity(self) -> dict[str, Any]:
         return self.settings.identity() | ({"stops": self.stops} if self.stops else {})
+
+    def apart_from_seed(self) -> dict[str, Any]:
+        return self.settings.plain() | {"seed": None}
+
+    def check(self) -> None:
+        data = self.settings.federated_data()
+        ready(self.settings.task(data), data, self.settings.method, self.settings)
 
     def place(self, folder: Path) -> Path:
         """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now.

@@ -11,20 +11,23 @@ from numpy.typing import NDArray
 from descant.engine import Simulation
 from descant.engine.evaluation import models_of
 from descant.engine.measure import tallied
-from descant.errors import SettingError, unknown
+from descant.errors import SettingError
 from descant.execution.batches import Rows
 from descant.task.objectives import bce, hinge
 from descant.task.tallies import Confusion
 
 
 def confusion(
-    simulation: Simulation, client: int | str | None, model: Literal["personal", "shared"], part: str
+    simulation: Simulation, client: int | None, model: Literal["personal", "shared"], part: str
 ) -> NDArray[np.int64]:
-    """The matrices [N, C, C] of all clients, or that of one [C, C]: a row a true class, a column a predicted."""
+    """The matrices [N, C, C] of all clients, or that of one [C, C]: a row a true class, a column a predicted.
+
+    `client` is its place among those who take part.
+    """
     if model not in ("personal", "shared"):
         raise SettingError(f"model = {model!r}: it must be 'personal' or 'shared'")
     data, everyone = simulation.data, simulation.everyone
-    who = everyone if client is None else everyone[[_number(simulation, client)]]
+    who = everyone if client is None else everyone[[client]]
     rows = data.part(part)
     if not int(rows.sizes[who].sum()):
         raise SettingError(f"part = {part!r}: there is no {part} example to predict")
@@ -39,15 +42,3 @@ def confusion(
     whole = [m if m.shape[1] else m.new_zeros(len(m), classes, classes) for m in found]
     matrices: NDArray[np.int64] = torch.cat([m.cpu() for m in whole]).numpy()
     return matrices if client is None else matrices[0]
-
-
-def _number(simulation: Simulation, client: int | str) -> int:
-    """The number of a client that is given by number or by name."""
-    names = simulation.data.clients
-    if isinstance(client, str):
-        if client not in names:
-            raise unknown("client", client, names)
-        return names.index(client)
-    if not 0 <= client < len(names):
-        raise SettingError(f"client = {client}: it must be a number from 0 to {len(names) - 1}, or a name")
-    return client

@@ -9,19 +9,17 @@ below. To add a setting, add an entry here, write `simulate` anew (`python docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Literal, get_args
 
 from descant.aggregators import Aggregator
 from descant.attacks import Attack
 from descant.codecs import Codec
 from descant.engine import Evaluation, Health, Record
 from descant.engine.cohort import Sampling
-from descant.errors import SettingError, unknown
 from descant.execution import Mode
 from descant.experiment.allowed import (
-    Allowed,
     Device,
     Flag,
     HowMany,
@@ -33,49 +31,25 @@ from descant.experiment.allowed import (
     refusal,
 )
 from descant.experiment.callback import Callback
+from descant.experiment.declaring import Declaration, Setting, declared, setting
 from descant.experiment.journal import Journal
 from descant.experiment.keeping import Keep
 from descant.experiment.listeners import Callbacks
 from descant.experiment.parts import Checkups, InARow, PartOf, Parts, When
 from descant.experiment.progress import Watched
 
+__all__ = ["Call", "Setting", "Settings", "declared"]
+
 Trainers = Literal["cohort", "everyone"]
 Nonfinite = Literal["drop", "keep"]
 Store = Literal["memory", "disk"]
 
-# "result": the run's figures follow from it. "how": it changes at most their last digits, how fast they come, or
-# where they are kept. "label": a name. "call": a matter of this call, that no run records.
-Role = Literal["result", "how", "label", "call"]
-
-_REQUIRED: Any = object()
 _SEEDS = 2**64  # a draw's address holds so many
 _THREADS = 1024  # with very many more, the system gives none, and the process ends
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is declared of a setting, apart from its name and its type."""
-
-    help: str
-    role: Role
-    allowed: Allowed
-    default: Any
-    accepts: str | None  # what `simulate` takes, where that is more than the setting's own type
-
-    @property
-    def required(self) -> bool:
-        return self.default is _REQUIRED
-
-
-def setting(
-    help: str, role: Role, allowed: Allowed, default: Any = _REQUIRED, *, accepts: str | None = None
-) -> Any:
-    """A field of a declaration; without a default the setting has to be given."""
-    return field(metadata={"setting": Setting(help, role, allowed, default, accepts)})
-
-
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Declaration):
     """The settings that a call of `simulate` and a settings file share. `of` checks and makes them."""
 
     rounds: int = setting("the number of communication rounds.", "result", Whole(1))
@@ -244,47 +218,13 @@ class Settings:
         None,
     )
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any], at: Mapping[str, str] | None = None) -> Self:
-        """Checked settings. What is wrong is said by name, or by where the user wrote it (`at`), with its value."""
-        known, at = declared(cls), at or {}
-        for name in values:
-            if name not in known:
-                raise SettingError(f"{at[name]}: {cls.unknown(name)}") if name in at else cls.unknown(str(name))
-        missing = [name for name, entry in known.items() if entry.required and name not in values]
-        if missing:
-            raise SettingError("\n".join(f"the setting '{name}' is missing" for name in missing))
-        checked = {
-            name: entry.allowed.check(at.get(name, name), values.get(name, entry.default))
-            for name, entry in known.items()
-        }
-        settings = cls(**checked)
-        if settings.store == "disk" and settings.commit not in (None, 1):
-            raise refusal(at.get("commit", "commit"), settings.commit, "1 (or nothing) with store='disk'")
-        return settings
-
-    @classmethod
-    def unknown(cls, name: str) -> SettingError:
-        """The error for a setting that there is not."""
-        return unknown("setting", name, declared(cls))
-
-    def plain(self, *roles: Role) -> dict[str, Any]:
-        """The settings of these roles as a file or a record holds them; without a role, all of them."""
-        return {
-            name: entry.allowed.plain(getattr(self, name))
-            for name, entry in declared(type(self)).items()
-            if not roles or entry.role in roles
-        }
-
-    def identity(self) -> dict[str, Any]:
-        """What the result follows from, without what is as by default: a new setting changes nothing here."""
-        found = {}
-        for name, entry in declared(type(self)).items():
-            value, allowed = getattr(self, name), entry.allowed
-            by_default = not entry.required and value == allowed.check(name, entry.default)
-            if entry.role == "result" and not by_default:
-                found[name] = allowed.brief(value)
-        return found
+    def check(self, at: Mapping[str, str]) -> None:
+        if self.store == "disk" and self.commit not in (None, 1):
+            raise refusal(at.get("commit", "commit"), self.commit, "1 (or nothing) with store='disk'")
+        name, default = "newcomer_rounds", declared(Settings)["newcomer_rounds"].default
+        if self.newcomer_rounds != default and not self.newcomers:
+            only = f"{default}, its default, where there are no newcomers: say who comes later, as in newcomers=0.2"
+            raise refusal(at.get(name, name), self.newcomer_rounds, only)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,8 +252,3 @@ class Call(Settings):
         (),
         accepts="Callback | Sequence[Callback]",
     )
-
-
-def declared(of: type[Settings]) -> dict[str, Setting]:
-    """The entries of a declaration by name."""
-    return {f.name: f.metadata["setting"] for f in fields(of)}

@@ -23,12 +23,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from descant.errors import SettingError, TaskError, unknown
 from descant.experiment.keeping import Round
-from descant.experiment.models import KINDS, fill, like_data
+from descant.experiment.models import KINDS
+from descant.experiment.modules import fill, like_data
 from descant.files import make_folder, write_bytes, write_json
 from descant.sealed import write_tensors
 from descant.version import __version__
@@ -115,8 +117,8 @@ def _wanted(
             kind for kind in ("personal", "shared") if kind in kept and (kind == "personal" or clients is None)
         ]
         models = models or ["personal"]
-    took_part = int(run.history.federation.members("all").sum())  # of newcomers no models are kept
-    numbers = list(range(took_part)) if clients is None else [run.models.number(client) for client in clients]
+    took_part = np.flatnonzero(run.history.federation.members("all")).tolist()  # of newcomers no models are kept
+    numbers = took_part if clients is None else [run.models.number(client) for client in clients]
     found = []
     for kind in dict.fromkeys(models):
         if kind not in KINDS:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from descant.experiment.history import SPENT, Federation, History
+from descant.experiment.history import AT_EVALUATION, SPENT, Federation, History
 from descant.files import write_bytes
 from descant.sealed import damaged, read_entry
 
@@ -29,7 +29,7 @@ def clients_frame(history: History) -> pl.DataFrame:
         for model, rounds in history.evaluated.items()
         for round, columns in rounds.items()
     ]
-    return pl.concat(frames) if frames else pl.DataFrame()
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
 
 
 def health_frame(history: History) -> pl.DataFrame:
@@ -64,10 +64,11 @@ def fill(history: History, rounds: pl.DataFrame, clients: pl.DataFrame) -> None:
     history.rounds = rounds.to_dicts()
     if clients.is_empty():
         return
+    counts = [name for name in (*SPENT, *AT_EVALUATION) if name in clients.columns]
     for (model, round), rows in clients.group_by("model", "round", maintain_order=True):
-        columns = {c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *SPENT)}
+        columns = {c: rows[c].to_numpy() for c in rows.columns if c not in ("round", "client", "model", *counts)}
         history.evaluated.setdefault(str(model), {})[int(str(round))] = columns
-        history.spent[int(str(round))] = {name: rows[name].to_numpy() for name in SPENT}
+        history.spent[int(str(round))] = {name: rows[name].to_numpy() for name in counts}
 
 
 def fill_health(history: History, health: pl.DataFrame) -> None:

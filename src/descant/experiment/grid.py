@@ -10,10 +10,18 @@ from time import sleep
 from typing import Any
 
 from descant.engine import Record
-from descant.errors import BusyError, DamagedError, LeftOutWarning, MeanwhileError, SettingError, shown
+from descant.errors import (
+    BusyError,
+    DamagedError,
+    LeftOutWarning,
+    MeanwhileError,
+    NotTogetherError,
+    SettingError,
+    shown,
+)
 from descant.experiment.callback import Callback
 from descant.experiment.cells import Cell, FromFile, Listening
-from descant.experiment.declaration import declared
+from descant.experiment.declaration import Settings, declared
 from descant.experiment.journal import finished, unfinished
 from descant.experiment.lock import at_work
 from descant.experiment.run import Run
@@ -41,8 +49,10 @@ class Grid:
         """Every cell with its run, those that other processes are at work on last.
 
         One that is damaged is named (`LeftOutWarning`), and the others go on. If other processes are still at work
-        when all else is done, the error at the end (`BusyError`) names their cells.
+        when all else is done, the error at the end (`BusyError`) names their cells. What a cell would refuse before
+        it trains is refused before the first one is run.
         """
+        self.check()
         waiting, left_out, looked_again = list(self.cells), 0, False
         while waiting:
             busy: list[Cell] = []
@@ -59,9 +69,7 @@ class Grid:
                     warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
                     continue
                 except SettingError as error:
-                    if not str(error).startswith("method."):
-                        raise
-                    raise SettingError(f"methods.{cell.label}.{str(error).removeprefix('method.')}") from error
+                    raise _named(cell, error) from error
                 yield cell, run
             if len(busy) == len(waiting):
                 if looked_again:
@@ -72,6 +80,27 @@ class Grid:
                 sleep(_BLINK)  # another process may only have had a look at the last of them
             looked_again = len(busy) == len(waiting)
             waiting = busy  # those that others were at work on may be done by now
+
+    def check(self) -> None:
+        """Refuse what a cell that nobody has begun would refuse; of those that differ in their seed, one is asked.
+
+        A cell that is begun was checked then, and one that is finished is read whatever it would say today.
+        """
+        asked: list[Any] = []
+        for cell in self.cells:
+            if self.folder is not None and _is_begun(self.folder / cell.key):
+                continue
+            if (told := cell.apart_from_seed()) in asked:
+                continue
+            asked.append(told)
+            try:
+                with warnings.catch_warnings():  # the run itself will give them
+                    warnings.simplefilter("ignore")
+                    cell.check()
+            except DamagedError:
+                continue  # of this cell alone, which is left out when its turn comes
+            except SettingError as error:
+                raise _named(cell, error) from error
 
     def _read_or_run(self, cell: Cell, listening: Listening) -> Run:
         if self.folder is None:
@@ -92,6 +121,24 @@ class Grid:
 
     def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:
         return None if progress is None else lambda record: progress(cell, record)
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether a cell has been begun, and so was checked then."""
+    return finished(folder) or unfinished(folder) or at_work(folder)
+
+
+def _named(cell: Cell, error: SettingError) -> SettingError:
+    """An error of one cell, with where its method stands in the comparison and what can be done there."""
+    at, said = f"methods.{cell.label}", str(error)
+    if said.startswith("method."):
+        return SettingError(f"{at}.{said.removeprefix('method.')}")
+    if isinstance(error, NotTogetherError):
+        remedy = "leave the method out"
+        if error.setting in declared(Settings):
+            remedy += f", or give it a value of its own, {at}.run.{error.setting}"
+        return SettingError(f"{at}: {error}; {remedy}")
+    return error
 
 
 def comparison(values: Mapping[str, Any], folder: Path | None = None, callbacks: tuple[Callback, ...] = ()) -> Grid:

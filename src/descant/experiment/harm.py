@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from descant.experiment.history import History
+import numpy as np
+
+from descant.experiment.history import Federation, History
 from descant.experiment.run import Run
 from descant.metrics import Floats, share_worse
 
@@ -17,8 +19,9 @@ from descant.metrics import Floats, share_worse
 def worse_than_alone(runs: Mapping[str, Sequence[Run]], rule: str, first: int = 0) -> dict[str, list[float]]:
     """For every label, and every one of its runs, the share of clients that training alone would serve better.
 
-    Alone is the run of the method local that has the same seed and data, and of several the one with the nearest
-    number of example gradients. A label is left out if it is local itself, or has a run that no such one goes with.
+    Alone is the run of the method local that has the same seed, data and newcomers, and of several the one with the
+    nearest number of example gradients. A label is left out if it is local itself, or has a run that no such one
+    goes with.
     """
     alone = [run for of_label in runs.values() for run in of_label if run.config["method"]["name"] == "local"]
     found = {}
@@ -34,19 +37,25 @@ def _partner(run: Run, alone: Sequence[Run]) -> Run | None:
     """The run of local training to hold a run against."""
     known = ("seed", "data", "task")
     fitting = [other for other in alone if all(other.config[name] == run.config[name] for name in known)]
+    fitting = [other for other in fitting if _same_parties(run.history.federation, other.history.federation)]
     spent = run.summary()["examples_per_client"]
     return min(fitting, key=lambda other: abs(other.summary()["examples_per_client"] - spent), default=None)
 
 
 def _worse(run: Run, alone: Run | None, rule: str, first: int) -> float | None:
     """The share of benign clients that are served worse on test data, each run in the round that `rule` names."""
-    if alone is None or run.history.federation.names != alone.history.federation.names:
+    if alone is None:
         return None
     ours, theirs = (_by_client(r.history, r.summary(first), rule) for r in (run, alone))
     if ours is None or theirs is None:
         return None
     members = run.history.federation.members("benign")
     return share_worse(ours[members], theirs[members], run.history.higher_is_better)
+
+
+def _same_parties(ours: Federation, theirs: Federation) -> bool:
+    """Whether the same clients took part in two runs: one that came later has learned otherwise."""
+    return ours.names == theirs.names and np.array_equal(ours.members("all"), theirs.members("all"))
 
 
 def _by_client(history: History, summary: Mapping[str, Any], rule: str) -> Floats | None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from descant.data import FederatedData
 from descant.engine import Account, Collapse, Evaluated, HealthRecord, Record, RoundRecord
+from descant.experiment.figures import Figures
 from descant.metrics import across_clients, share_worse
 
 Whose = Literal["benign", "malicious", "all", "newcomers"]
 SUCCESS = "attack_success"  # how often a backdoor works: less is better, and not every client defines it
 SPENT = ("gradients", "examples", "scored", "bytes_up", "bytes_down")
+AT_EVALUATION = ("evaluation_gradients", "evaluation_examples")  # which older runs did not count
 
 
 def at_point(theta: float) -> str:
@@ -33,6 +36,10 @@ class Federation:
     malicious: NDArray[np.bool_] | None = None  # [N] who attacks; None where nobody does
     newcomers: NDArray[np.bool_] | None = None  # [N] who never took part in training; None where everyone does
 
+    def place(self, client: int) -> int:
+        """The place of a client among those who take part."""
+        return int(self.members("all")[:client].sum())
+
     def members(self, whose: Whose) -> NDArray[np.bool_]:
         """Which clients [N] a figure is about."""
         nobody = np.zeros(len(self.names), dtype=bool)
@@ -47,13 +54,12 @@ class Federation:
         return of[whose]
 
     @classmethod
-    def of(cls, data: FederatedData, malicious: Sequence[int] = (), taking_part: int | None = None) -> Self:
-        """The federation of some data, of whose clients the first `taking_part` train, by default all."""
+    def of(cls, data: FederatedData, malicious: Sequence[int] = (), newcomers: Sequence[int] = ()) -> Self:
+        """The federation of some data, of whose clients all but the `newcomers` train."""
         sizes = {part: data.part(part).sizes.cpu().numpy() for part in ("train", "valid", "test")}
         labels = data.counts().cpu().numpy() if data.classes is not None else None
-        attacks = np.isin(np.arange(len(data)), list(malicious)) if len(malicious) else None
-        first = len(data) if taking_part is None else taking_part
-        late = np.arange(len(data)) >= first if first < len(data) else None
+        everyone = np.arange(len(data))
+        attacks, late = (np.isin(everyone, list(who)) if len(who) else None for who in (malicious, newcomers))
         return cls(list(data.clients), sizes, labels, attacks, late)
 
 
@@ -63,6 +69,14 @@ class Stopped:
 
     round: int
     why: str
+
+
+class _Leader(NamedTuple):
+    """The best of the first so many evaluated `rounds`, and its mean metric; None where none has one."""
+
+    rounds: int
+    round: int | None
+    mean: float
 
 
 @dataclass
@@ -79,7 +93,7 @@ class History:
     collapse: Collapse | None = None
     stopped: Stopped | None = None
     may_be_undefined: bool = False  # whether NaN in the metric is a client that it is not defined for
-    _means: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
+    _leaders: dict[tuple[str, str, int], _Leader] = field(default_factory=dict, repr=False, compare=False)
 
     def add(self, record: Record) -> None:
         match record:
@@ -92,14 +106,18 @@ class History:
                 columns |= dict(zip(map(at_point, record.points.tolist()), record.loss.unbind(1), strict=True))
                 self.health[record.round] = {name: values.numpy() for name, values in columns.items()}
             case Account():
-                self.spent[record.round] = {name: getattr(record, name).numpy() for name in SPENT}
+                amounts = {name: getattr(record, name) for name in (*SPENT, *AT_EVALUATION)}
+                self.spent[record.round] = {
+                    n: amount.numpy() for n, amount in amounts.items() if amount is not None
+                }
             case Evaluated():
                 figures = {f"{part}_loss": values.cpu().numpy() for part, values in record.loss.items()}
                 figures |= {f"{part}_{self.metric}": v.cpu().numpy() for part, v in record.metric.items()}
                 figures |= {f"{part}_{SUCCESS}": v.cpu().numpy() for part, v in record.success.items()}
-                self.evaluated.setdefault(record.model, {})[record.round] = figures
-                for part in record.metric:
-                    self._means.get((record.model, part), {}).pop(record.round, None)
+                rounds = self.evaluated.setdefault(record.model, {})
+                if record.round in rounds:  # evaluated again after an interruption: the best is looked for anew
+                    self._leaders.clear()
+                rounds[record.round] = figures
             case Collapse():
                 self.collapse = record
 
@@ -136,18 +154,21 @@ class History:
         Each round's mean is computed by itself. So it has the same bits while the run goes on, at its end, and when
         it is read back, and models that are kept on the way are those of the round that is chosen in the end.
         """
-        column, means = f"{part}_{self.metric}", self._means.setdefault((model, part), {})
+        column, looked = f"{part}_{self.metric}", self._leaders.get((model, part, first), _Leader(0, None, np.nan))
         counted = self.federation.members("benign") & (self.federation.sizes[part] > 0)
-        for t, columns in self.evaluated.get(model, {}).items():
-            if t not in means and column in columns:
-                values = columns[column][counted]
-                values = values[~np.isnan(values)] if self.may_be_undefined else values
-                with np.errstate(all="ignore"):  # a run that diverges may overflow
-                    means[t] = float(values.mean()) if len(values) else np.nan
-        known = {t: mean for t, mean in means.items() if t >= first and not np.isnan(mean)}
-        if not known:
-            return None
-        return (max if self.higher_is_better else min)(sorted(known), key=lambda t: known[t])
+        rounds, (_, leader, best) = self.evaluated.get(model, {}), looked
+        for t, columns in islice(rounds.items(), looked.rounds, None):  # those since the last look, in their order
+            if t < first or column not in columns:
+                continue
+            values = columns[column][counted]
+            values = values[~np.isnan(values)] if self.may_be_undefined else values
+            with np.errstate(all="ignore"):  # a run that diverges may overflow
+                mean = float(values.mean()) if len(values) else np.nan
+            better = mean > best if self.higher_is_better else mean < best
+            if better or (leader is None and not np.isnan(mean)):
+                leader, best = t, mean
+        self._leaders[model, part, first] = _Leader(len(rounds), leader, best)
+        return leader
 
     def summary(self, first: int = 0) -> dict[str, Any]:
         """Every figure of the run by name, as in 'personal.test_accuracy.mean@last'.
@@ -157,29 +178,34 @@ class History:
         of the attackers; 'newcomers.' are those of clients that never took part in training, who are in no other
         figure. Rounds are chosen by the benign. `MODEL.collapsed_clients@ROUND` counts the benign clients whose
         model gives a loss that is not finite. `personal.worse_than_shared@ROUND` is the share of them whom the
-        shared model of that round would serve better, on test data.
+        shared model of that round would serve better, on test data. `evaluation_gradients_per_client` are those
+        that a client took in the last evaluation to make the model that it deploys, and are in no other figure.
 
         The rounds are `last`; `chosen_on_valid`, the one with the best mean metric on validation data; and
         `best_on_test`, which looks at the test data to choose and is here because papers print it. The latter two
         look at rounds from `first` on. A collapsed run has no last model: its figures `@last` are NaN.
         """
         last, taking_part = max(self.spent, default=0), int(self.federation.members("all").sum())
-        figures: dict[str, Any] = {
-            "collapsed": self.collapse is not None,
-            "collapsed_round": self.collapse.round if self.collapse else None,
-            "collapsed_why": self.collapse.why if self.collapse else None,
-            "stopped_round": self.stopped.round if self.stopped else None,
-            "stopped_why": self.stopped.why if self.stopped else None,
-            "rounds": len(self.rounds),
-            "clients": taking_part,
-            "malicious": int(self.federation.members("malicious").sum()),
-            "newcomers": len(self.federation.names) - taking_part,
-            "bytes_up": sum(row["bytes_up"] for row in self.rounds),
-            "bytes_down": sum(row["bytes_down"] for row in self.rounds),
-            "gradients_per_client": sum(row["gradients"] for row in self.rounds) / taking_part,
-            "examples_per_client": sum(row["examples"] for row in self.rounds) / taking_part,
-            "seconds": sum(row["seconds"] for row in self.rounds),
-        }
+        figures = Figures(
+            {
+                "collapsed": self.collapse is not None,
+                "collapsed_round": self.collapse.round if self.collapse else None,
+                "collapsed_why": self.collapse.why if self.collapse else None,
+                "stopped_round": self.stopped.round if self.stopped else None,
+                "stopped_why": self.stopped.why if self.stopped else None,
+                "rounds": len(self.rounds),
+                "clients": taking_part,
+                "malicious": int(self.federation.members("malicious").sum()),
+                "newcomers": len(self.federation.names) - taking_part,
+                "bytes_up": sum(row["bytes_up"] for row in self.rounds),
+                "bytes_down": sum(row["bytes_down"] for row in self.rounds),
+                "gradients_per_client": sum(row["gradients"] for row in self.rounds) / taking_part,
+                "examples_per_client": sum(row["examples"] for row in self.rounds) / taking_part,
+                **self._at_evaluation(last),
+                "seconds": sum(row["seconds"] for row in self.rounds),
+            }
+        )
+        missing: dict[str, str] = {}
         whoses: list[Whose] = ["benign"]
         whoses += ["malicious", "all"] if self.federation.malicious is not None else []
         whoses += ["newcomers"] if self.federation.newcomers is not None else []
@@ -191,6 +217,7 @@ class History:
             }
             for rule, round in chosen.items():
                 if round is None:
+                    missing[rule] = self._no_round(rule, first)
                     continue
                 figures[f"{model}.round@{rule}"] = round
                 gone = rule == "last" and self.collapse is not None
@@ -203,7 +230,22 @@ class History:
                         of = "" if whose == "benign" else f"{whose}."
                         for statistic, value in self.figure(model, round, column, whose).items():
                             figures[f"{of}{model}.{column}.{statistic}@{rule}"] = float("nan") if gone else value
+        figures.without = missing
         return figures
+
+    def _no_round(self, rule: str, first: int) -> str:
+        """Why no round could be chosen by the metric."""
+        part = rule.rpartition("_")[2]
+        whose = self.federation.members("benign") & (self.federation.sizes[part] > 0)
+        if not whose.any():
+            return f"no client has {part} examples to choose a round by"
+        undefined = f", or the {part} examples of no client define it" if self.may_be_undefined else ""
+        return f"the metric '{self.metric}' has no value on {part} data in any round from {first} on{undefined}"
+
+    def _at_evaluation(self, round: int) -> dict[str, float]:
+        """What making the models that were evaluated in a round took, a client that takes part."""
+        members, spent = self.federation.members("all"), self.spent.get(round, {}) if self.evaluated else {}
+        return {f"{name}_per_client": float(spent[name][members].mean()) for name in AT_EVALUATION if name in spent}
 
     def worse_than_shared(self, round: int) -> float | None:
         """The share of benign clients whom the shared model of a round serves better than their own, on test data.

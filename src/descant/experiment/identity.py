@@ -34,11 +34,13 @@ def fingerprints(task: Task, data: FederatedData, method: Method, **parts: objec
 
 def of_problem(task: Task, data: FederatedData) -> dict[str, str]:
     """The fingerprints of data, model, loss and metric."""
+    metric = task.metric
+    over = () if metric.over == "examples" else (metric.over,)  # by default it is not told
     return {
         "data": data.fingerprint,
         "model": model_fingerprint(task.model),
         "loss": _hash(code(task.loss)),
-        "metric": _hash([task.metric.name, task.metric.higher_is_better, code(task.metric.of)]),
+        "metric": _hash([metric.name, metric.higher_is_better, code(metric.of), *over]),
     }
 
 

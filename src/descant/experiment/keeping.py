@@ -218,7 +218,7 @@ class Keeper:
             return
         higher = self._history.higher_is_better
         takes = takes_shared(self._evaluated["personal"], self._evaluated["shared"], higher).cpu()[:, None]
-        takes = takes[: self._frames["selected"].rows]  # of newcomers nothing is kept
+        takes = takes[self._history.federation.members("all")]  # of newcomers nothing is kept
         self._open("selected", round)
         for start in range(0, len(takes), _BLOCK) if "selected" in self._seen else ():
             stop = min(start + _BLOCK, len(takes))

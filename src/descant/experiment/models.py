@@ -12,8 +12,6 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from descant.catalog import build
-from descant.data import FederatedData, Part
 from descant.engine import Simulation
 from descant.engine.evaluation import MODELS
 from descant.errors import NoModelError, NoSharedModelError, SettingError
@@ -21,8 +19,8 @@ from descant.experiment.folder import MODEL, RUN
 from descant.experiment.history import History
 from descant.experiment.identity import model_fingerprint
 from descant.experiment.keeping import Kept, Round, about, kept_in, name_of
-from descant.files import dtype_of, make_folder
-from descant.files import name_of as dtype_name
+from descant.experiment.modules import built_of, check_module, fill
+from descant.files import make_folder
 from descant.sealed import check_entry, damaged, read_tensors
 
 Template = Callable[[nn.Module | None], nn.Module]  # a module to fill: the run's own, or one that was handed in
@@ -87,7 +85,7 @@ class Models:
             return read_tensors(folder / MODEL)[0]
 
         def template(model: nn.Module | None) -> nn.Module:
-            first, built = start(), deepcopy(model) if model is not None else _built(config)
+            first, built = start(), deepcopy(model) if model is not None else built_of(config)
             same = config["versions"].get("torch") == torch.__version__  # whose layers may change with versions
             check_module(built, first, prints.get("model") if same and model is not None else None)
             fill(built, first)
@@ -124,12 +122,11 @@ class Models:
 
     def number(self, client: int | str) -> int:
         """The number of a client that took part, from its number or its name."""
-        number = self._number(client)
-        if number >= (first := int(self.history.federation.members("all").sum())):
-            name = self.history.federation.names[number]
+        number, federation = self._number(client), self.history.federation
+        if not federation.members("all")[number]:
             raise NoModelError(
-                f"client {name!r} came later, and of newcomers no models are kept; those of clients "
-                f"0 to {first - 1}, who took part, are"
+                f"client {federation.names[number]!r} came later, and of newcomers no models are kept; "
+                "run.history.federation.members('all') says who took part"
             )
         return number
 
@@ -162,16 +159,21 @@ class Models:
 
     def trained(self, kind: str, client: int | str | None, round: Round = "chosen") -> dict[str, Tensor]:
         """What training moved in a model, by name: its trained parameters and running statistics."""
+        if client is None and kind != "shared":
+            raise SettingError(
+                f"client = None: say whose {kind} model, by name or by number, as in "
+                f"run.{kind}({self.history.federation.names[0]!r})"
+            )
         number = None if client is None else self.number(client)
         kept = self.find(kind, round)
         if kept is None:
-            return self._made(kind, number)
+            return self._made(kind, None if number is None else self.history.federation.place(number))
         if number is None and not kept.rows.common:
             raise SettingError(
                 "every client predicts with its own running statistics (buffers='local'): say whose, as in "
                 f"run.shared(client={self.history.federation.names[0]!r})"
             )
-        return kept.rows.of(number or 0)
+        return kept.rows.of(0 if number is None else self.history.federation.place(number))
 
     def find(self, kind: str, round: Round) -> Kept | None:
         """The models of a kind at a round; None where only the simulation can still make them."""
@@ -207,7 +209,7 @@ class Models:
         return self.history.best_round(of, "valid", 0)
 
     def _made(self, kind: str, client: int | None) -> dict[str, Tensor]:
-        """A model of the last round, made by the simulation."""
+        """A model of the last round, made by the simulation, of a client by its place among those who take part."""
         assert self.live is not None
         task = self.live.task
         if kind == "personal":
@@ -232,73 +234,5 @@ class Models:
         raise NoModelError(f"the run has no {kind} models {which} because {why}")
 
 
-def fill(module: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Put numbers into a module, by name."""
-    named = dict(module.named_parameters()) | dict(module.named_buffers())
-    with torch.no_grad():
-        for name, value in values.items():
-            named[name].copy_(value)
-
-
-def check_module(model: nn.Module, expected: Mapping[str, Tensor], fingerprint: str | None) -> None:
-    """Refuse a module whose tensors, layers or code are not those of the run's."""
-    found = {name: (list(t.shape), t.dtype) for name, t in (*model.named_parameters(), *model.named_buffers())}
-    wanted = {name: (list(t.shape), t.dtype) for name, t in expected.items()}
-    for name in dict.fromkeys((*wanted, *found)):
-        if found.get(name) != wanted.get(name):
-            is_, was = (_said(of.get(name)) for of in (found, wanted))
-            raise SettingError(
-                f"model = {type(model).__name__}(...): it is not like the run's: '{name}' is {is_}, and was {was}"
-            )
-    if fingerprint is not None and model_fingerprint(model) != fingerprint:
-        raise SettingError(
-            f"model = {type(model).__name__}(...): its tensors are like the run's, but its layers, their settings "
-            "or the code of its forward differ"
-        )
-
-
-def example_of(data: FederatedData) -> dict[str, Any]:
-    """What an example looks like, for whoever has to build a model without the data."""
-    parts = [data.part(part) for part in ("train", "valid", "test")]
-    inputs, targets = data.train.inputs, data.train.targets
-    about: dict[str, dict[str, Any]] = {
-        "inputs": {"shape": list(inputs.shape[1:]), "dtype": dtype_name(inputs.dtype)},
-        "targets": {"shape": list(targets.shape[1:]), "dtype": dtype_name(targets.dtype)},
-    }
-    if not inputs.is_floating_point():  # tokens, say: a model has an embedding for each
-        about["inputs"]["largest"] = max(int(part.inputs.max()) for part in parts if part.inputs.numel())
-    return about
-
-
-def like_data(config: Mapping[str, Any], examples: int = 1) -> FederatedData:
-    """Data with examples like those of a run, for models that are sized to their data."""
-    about = config["data"]
-    looks = about["example"]
-    inputs, targets = (
-        torch.zeros(examples, *looks[of]["shape"], dtype=dtype_of(looks[of]["dtype"]))
-        for of in ("inputs", "targets")
-    )
-    inputs += looks["inputs"].get("largest", 0)
-    part = Part(inputs, targets, torch.tensor([0, examples]))
-    return FederatedData(part, part, part, classes=about["classes"], name=about["name"])
-
-
-def _built(config: Mapping[str, Any]) -> nn.Module:
-    """The module that a run's settings name."""
-    spec = (config.get("settings") or {}).get("model")
-    if spec is None or ":" in spec["name"] or "example" not in config["data"]:
-        raise SettingError(
-            "model: the run's own module was made in Python, and a folder holds no code: hand in one like it, as "
-            "in run.personal(0, model=MyNet()); weights can be exported without it (descant export --weights-only)"
-        )
-    with torch.random.fork_rng(devices=[]):
-        module: nn.Module = build("models", spec, like_data(config), path="model")
-    return module
-
-
 def _refuse_template(model: nn.Module | None) -> nn.Module:
     raise NoModelError("the run has no models")
-
-
-def _said(tensor: tuple[list[int], torch.dtype] | None) -> str:
-    return "not there" if tensor is None else f"{tensor[0]} of {dtype_name(tensor[1])}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from descant.catalog import brief
+from descant.catalog import brief, describe
 from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.errors import SettingError
@@ -20,6 +20,7 @@ from descant.experiment.grid import Grid, refuse_same_folders, rows_of
 from descant.experiment.identity import of_parts, of_problem
 from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.parts import PartOf
+from descant.experiment.ready import ready
 from descant.experiment.resume import go_on, recorded
 from descant.experiment.run import Run
 from descant.experiment.simulate import simulate
@@ -78,14 +79,6 @@ class FromObjects(Cell):
         return self.settings.label or self.method.name
 
     @property
-    def seed(self) -> int:
-        return self.settings.seed
-
-    @property
-    def rounds(self) -> int:
-        return self.settings.rounds
-
-    @property
     def key(self) -> str:
         """That of every cell, and a hash of the model that it starts from."""
         return f"{super().key}-{self.problem.identity(self.seed)['start'][:8]}"
@@ -100,6 +93,12 @@ class FromObjects(Cell):
             "parts": of_parts(self.method, **parts),
             "stops": self.stops,
         }
+
+    def apart_from_seed(self) -> dict[str, Any]:
+        return self.settings.plain() | {"seed": None, "method": describe(self.method)}
+
+    def check(self) -> None:
+        ready(*self._problem(), self.settings)
 
     def place(self, folder: Path) -> Path:
         """The folder itself. One that differs in the first parameters alone is refused: they were not repeated."""

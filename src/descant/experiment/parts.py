@@ -83,10 +83,10 @@ class InARow(PartOf):
 
     def check(self, name: str, value: Any) -> Any:
         if not isinstance(value, list | tuple):
-            return super().check(name, value)
+            return _alone(super().check(name, value))
         steps = Parts(self.kind).check(name, value)
         try:
-            return Chain(steps=steps)
+            return _alone(Chain(steps=steps))
         except SettingError as error:
             raise SettingError(f"{name}: {error}") from None
 
@@ -95,6 +95,12 @@ class InARow(PartOf):
 
     def brief(self, value: Any) -> Any:
         return [brief(step) for step in value.steps] if isinstance(value, Chain) else brief(value)
+
+
+def _alone(aggregator: Any) -> Any:
+    """The only one of a row, which does the same by itself; else what it was."""
+    one = isinstance(aggregator, Chain) and len(aggregator.steps) == 1
+    return aggregator.steps[0] if one else aggregator
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class Run:
         return self.report().plot(name)
 
     def personal(self, client: int | str, *, round: Round = "chosen", model: nn.Module | None = None) -> nn.Module:
-        """The model that a client deploys, by its name or its number, ready to predict.
+        """The model that a client deploys, by its name or its number in the data, ready to predict.
 
         `round` is "chosen", the one that the tables show: chosen on validation data, or the last one where there
         are none; or "last". A run from a folder builds its module anew if its settings name a model. Where the
@@ -172,8 +172,8 @@ class Run:
     ) -> NDArray[np.int64]:
         """How many examples of each class were predicted as each: a row a true class, a column a predicted one.
 
-        It is [C, C] for a client, given by number or name, and [N, C, C] for all of them; of the models as they are
-        after the run. An example for which a model gives NaN is in no column.
+        It is [C, C] for a client, given by number or name, and [N, C, C] for all that take part; of the models as
+        they are after the run. An example for which a model gives NaN is in no column.
         """
         from descant.experiment.confusion import confusion
 
@@ -182,7 +182,8 @@ class Run:
                 "a run that was read from a folder has no live models and no data: "
                 "predict with the modules of run.personal(client, round='last') on data of yours"
             )
-        return confusion(self._simulation, client, model, part)
+        place = None if client is None else self.history.federation.place(self.models.number(client))
+        return confusion(self._simulation, place, model, part)
 
     def save(self, folder: Path) -> None:
         """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""

@@ -21,7 +21,8 @@ from descant.experiment.allowed import Name, OneOf
 from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
 from descant.experiment.dataspec import DataSpec, load_data
-from descant.experiment.declaration import Settings, setting
+from descant.experiment.declaration import Settings
+from descant.experiment.declaring import setting
 from descant.experiment.journal import Journal
 from descant.experiment.parts import PartOf, SpecOf
 from descant.experiment.reading import read_settings

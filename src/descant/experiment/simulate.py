@@ -14,31 +14,28 @@ import torch
 from torch import nn
 
 from descant.aggregators import Aggregator
-from descant.attacks import Attack, malicious_clients
+from descant.attacks import Attack
 from descant.catalog import Spec, describe
 from descant.codecs import Codec
 from descant.data import FederatedData
-from descant.engine import Evaluation, Health, Plan, Record, Simulation, cohort_size
-from descant.engine.newcomers import Parties, apart
-from descant.errors import SettingError
+from descant.engine import Evaluation, Health, Plan, Record, Simulation
 from descant.execution import Execution, Loop
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
 from descant.experiment.allowed import refusal
 from descant.experiment.callback import Callback
-from descant.experiment.declaration import Call, Settings
+from descant.experiment.declaration import Call
 from descant.experiment.identity import fingerprints
 from descant.experiment.journal import Journal
 from descant.experiment.keeping import Keeper
 from descant.experiment.listeners import Listeners
-from descant.experiment.models import Models, example_of
+from descant.experiment.models import Models
+from descant.experiment.modules import example_of
 from descant.experiment.notes import keep_notes, kept_notes
-from descant.experiment.parts import PartOf
 from descant.experiment.progress import watched
-from descant.experiment.together import check_together, data_of, task_of
+from descant.experiment.ready import Ready, ready
 from descant.methods import Method
 from descant.task import Task
-from descant.task.targets import check_targets
 from descant.threads import using_threads
 from descant.version import __version__
 
@@ -137,83 +134,30 @@ def simulate(
     given = dict(locals())  # the arguments, as they are declared in descant.experiment.declaration
     for name in ("task", "data", "method"):
         del given[name]
-    task, data = task_of(task), data_of(data)
-    check_targets(task, data)
-    data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
-    learns: Method = PartOf("methods").check("method", method)
     call = Call.of(given)
+    asked = ready(task, data, method, call)
     if call.store == "disk" and call.out is None:
         raise refusal("store", call.store, "'memory' unless there is a folder `out`")
-    try:
-        torch.empty(0, device=call.device)
-    except Exception as error:  # every build of torch has its own for a device that it does not know
-        why = f"{error}".split("\n")[0] or type(error).__name__
-        raise SettingError(f"device = '{call.device}': there is no such device here ({why})") from error
-    parties = apart(data, call.newcomers, call.seed)
-    plan = plan_of(call, parties)
-    check_together(task, parties, learns, plan)
     out = call.out
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
-    title = call.label or learns.name
+    title = call.label or asked.method.name
     shown = watched(call.progress, title, call.seed, call.rounds)
     with using_threads(call.threads), journal or nullcontext(), shown as progress:
-        return _carry_out(task, data, parties, learns, replace(call, progress=progress), plan, journal)
+        return _carry_out(asked, replace(call, progress=progress), journal)
 
 
-def plan_of(settings: Settings, parties: Parties) -> Plan:
-    """What the engine needs to know of the settings."""
-    clients, malicious = len(parties.data), settings.malicious or 0
-    if isinstance(malicious, tuple):  # those who take part are numbered anew where others come later
-        if late := set(malicious) & set(parties.order[clients:]):
-            raise SettingError(f"malicious: the clients {sorted(late)} come later, and send nothing to forge")
-        malicious = tuple(parties.order.index(k) if k in parties.order else k for k in malicious)
-    if settings.attacks and settings.malicious is None:
-        raise SettingError("attacks: nobody carries them out; say who attacks, as in malicious=0.2 (0 is nobody)")
-    if settings.sampling == "size" and settings.cohort is None:
-        raise refusal("sampling", settings.sampling, "'uniform' where everyone takes part: give a cohort, too")
-    return Plan(
-        rounds=settings.rounds,
-        cohort=cohort_size(settings.cohort, clients),
-        seed=settings.seed,
-        sampling=settings.sampling,
-        trainers=settings.trainers,
-        own_start=settings.own_start,
-        stragglers=settings.stragglers,
-        drop_last=settings.drop_last,
-        keep_nonfinite=settings.nonfinite == "keep",
-        chunk=settings.chunk,
-        evaluation=settings.evaluate,
-        health=settings.health,
-        aggregator=settings.aggregator,
-        codec=settings.codec,
-        downlink=settings.downlink,
-        attacks=settings.attacks,
-        malicious=malicious_clients(malicious, clients, settings.seed),
-        newcomer_rounds=settings.newcomer_rounds,
-        lost=settings.lost,
-        secret=settings.secret,
-    )
-
-
-def _carry_out(
-    task: Task,
-    given: FederatedData,
-    parties: Parties,
-    method: Method,
-    call: Call,
-    plan: Plan,
-    journal: Journal | None,
-) -> Run:
-    """Run what was planned for the `given` data, from the beginning or from where the journal left it."""
+def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
+    """Run what was asked for, from the beginning or from where the journal left it."""
+    task, given, method, parties, plan = asked
     acting = {name: getattr(plan, name) for name in ("aggregator", "codec", "downlink", "attacks")}
     prints = fingerprints(task, given, method, **acting) if journal is not None else {}
     task = task if journal is None else journal.start(task)
     data = parties.data.to(dtype=task.dtype, device=call.device)
     newcomers = parties.newcomers and parties.newcomers.to(dtype=task.dtype, device=call.device)
     trainers = plan.cohort if plan.trainers == "cohort" else len(data)
-    asked = min(plan.chunk, trainers) if plan.chunk else None
+    chunk = min(plan.chunk, trainers) if plan.chunk else None
     execution, at_once, why = prepare(
-        task, data, method, call.mode, rounds=plan.rounds, trainers=trainers, chunk=asked
+        task, data, method, call.mode, rounds=plan.rounds, trainers=trainers, chunk=chunk
     )
     carried_out = {
         "mode": execution.mode,
@@ -230,10 +174,12 @@ def _carry_out(
         plan = plan if plan.secret is not None else replace(plan, secret=journal.secret)
     execution = _as_begun(execution, config["execution"], journal)
     metric = task.metric
-    federation = Federation.of(parties.everyone, plan.malicious.tolist(), taking_part=len(data))
+    order = parties.order
+    attackers = [order[k] for k in plan.malicious.tolist()]
+    federation = Federation.of(given, attackers, newcomers=order[len(data) :])
     history = History(metric.name, metric.higher_is_better, federation, may_be_undefined=metric.may_be_undefined)
     folder = journal.clients if journal is not None and call.store == "disk" else None
-    simulation = Simulation(execution, data, method, plan, at_once, folder, newcomers)
+    simulation = Simulation(execution, data, method, plan, at_once, folder, newcomers, order if newcomers else None)
     at = journal.folder if journal is not None else None
     keeper = Keeper(call.keep_models, simulation, history, at, spools=call.store == "disk")
     before = journal.restore(simulation, history, keeper) if journal is not None else []

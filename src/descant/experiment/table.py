@@ -111,6 +111,17 @@ def unequal(
     return spent if high - low > tolerance * high else {}
 
 
+def at_evaluation(table: Sequence[LabelRow]) -> list[str]:
+    """A sentence on every row whose clients train on when their models are evaluated."""
+    name = "evaluation_gradients_per_client"
+    return [
+        f"{row.label}: a client takes {row.mean[name]:,.0f} minibatch gradients more whenever its model is "
+        "evaluated or deployed; they are in no other figure."
+        for row in table
+        if row.mean.get(name, 0) > 0
+    ]
+
+
 def whose(runs: Iterable[Run]) -> str:
     """A sentence on whose the figures are where clients attack; nothing where nobody does."""
     found = sorted({int(run.history.federation.members("malicious").sum()) for run in runs})

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from descant.catalog import renamed
 from descant.data import FederatedData, Part
 from descant.engine import Health, Plan
-from descant.engine.newcomers import Parties
+from descant.engine.clients import refuse_statistics
+from descant.engine.newcomers import Parties, refuse
 from descant.errors import NoFiguresWarning, SettingError, TaskError
 from descant.methods import Method
 from descant.task import Task
@@ -46,6 +47,9 @@ def check_together(task: Task, parties: Parties, method: Method, plan: Plan) -> 
     """Refuse what cannot be trained, and what a run would ignore; warn of figures that would say nothing."""
     data = parties.data
     plan.check(method)
+    refuse_statistics(task, method)
+    if parties.newcomers is not None:
+        refuse(method)
     try:
         method.check_run(plan.rounds, task.layout)
     except SettingError as error:
@@ -72,7 +76,7 @@ def _check_health(health: Health, rounds: int, data: FederatedData) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(NoFiguresWarning(text), stacklevel=4)  # where `simulate` was called
+    warnings.warn(NoFiguresWarning(text), stacklevel=5)  # where `simulate` was called
 
 
 def _check_outputs(task: Task, data: FederatedData) -> None:

@@ -61,3 +61,7 @@ class AFL(OneModel):
         moved = total * aggregate({"delta": messages["delta"]}, weights=weights)["delta"] if total else 0.0
         raised = mixture.index_add(0, messages.clients, self.gamma * each * messages["risk"])
         return {"w": server["w"] + moved, "mixture": onto_simplex(raised)}
+
+    @property
+    def weighs(self) -> bool:
+        return self.draw == "uniform"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from descant.errors import TaskError, require
+from descant.errors import require
 from descant.methods.base import Gradient, LocalView, Tree, Work
 from descant.methods.fedavg import FedAvg
 from descant.methods.optimizers import Down
@@ -45,8 +46,6 @@ class APFL(FedAvg):
         return {"v": local.start, "alpha": torch.full_like(local.start[:, :1], self.alpha)}
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
-        if local.buffers["shared"].shape[1]:
-            raise TaskError("APFL cannot train a model with running statistics (BatchNorm): use nn.GroupNorm, say")
         w, v, alpha = down["w"], state["v"], state["alpha"]
         if self.adaptive:
             rate = torch.full_like(alpha, in_round(self.lr, local.round))
@@ -73,6 +72,10 @@ class APFL(FedAvg):
         assert local.ended is not None
         w, v = local.ended.chunk(2, dim=1)  # w is the client's own copy
         return mixture(state["alpha"], v, w)
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        return {"statistics": "two models move in a step, and it would have two sets of statistics to move at once"}
 
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return down["w"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -19,8 +18,8 @@ from descant.context import Context
 from descant.errors import NoSharedModelError
 from descant.fields import Checked
 from descant.mail import Mail, Sent
-from descant.methods.optimizers import PLAIN, SGD, Momentum, Optimizer
-from descant.methods.schedules import ByRound
+from descant.methods.work import Taken as Taken
+from descant.methods.work import Work as Work
 from descant.task import Batch, Layout, Objective
 from descant.trees import Tree as Tree
 
@@ -71,49 +70,6 @@ class Until(NamedTuple):
 
 
 Step = Callable[..., Any]  # step(x, grad, *rows) -> x, Down(x, ...) or Until(x, met); pure, on all K clients
-
-
-@dataclass(frozen=True)
-class Work:
-    """How much local work: `steps`, or `epochs` over the local data, on minibatches of `batch` examples.
-
-    `batch=None` takes all local data at each step; one that depends on the round is rounded up. `hold` keeps the
-    first minibatch for all steps. `optimizer` makes moves of what the steps propose, and `momentum` stands for the
-    one of that name. `lr` is the rate that the steps are written with, which Adam must know; where it depends on
-    the round, they are written with the first round's, and moves are scaled to the round's.
-    """
-
-    steps: int | None = None
-    epochs: int | None = None
-    batch: int | ByRound | None = None
-    hold: bool = False
-    momentum: float = 0.0
-    optimizer: Optimizer = PLAIN
-    lr: float | ByRound | None = None
-
-    @property
-    def by(self) -> Optimizer:
-        """What makes the moves."""
-        return Momentum(beta=self.momentum) if self.momentum else self.optimizer
-
-    @property
-    def plain(self) -> bool:
-        """Whether the moves are what the steps propose."""
-        return isinstance(self.by, SGD) and not isinstance(self.lr, ByRound)
-
-    def batch_in(self, round: int) -> int | None:
-        """The size of a minibatch in a round."""
-        if isinstance(self.batch, ByRound):  # without the last digits, lest 3.0000000000000004 becomes 4
-            return max(1, ceil(float(f"{self.batch.at(round):.12g}")))
-        return self.batch
-
-
-class Taken(NamedTuple):
-    """The local work that K clients have done."""
-
-    steps: Tensor  # [K] steps that moved x; one that only found a rule met (`Until`) is none
-    examples: Tensor  # [K] examples in the minibatches of these steps
-    finished: Tensor  # [K] bool: whether all the steps that were asked for were taken, or the rule was met
 
 
 class LocalView(Protocol):
@@ -251,6 +207,11 @@ class Method(Checked, ABC):
         """ "sums" where the server looks at messages by `aggregate` only, so that their sums would do."""
         return "rows"
 
+    @property
+    def weighs(self) -> bool:
+        """Whether it is by their weights that the method combines messages, so that without them it is another."""
+        return False
+
     def first_sent(self, ctx: Context) -> Tree:
         """What a client that has sent nothing yet is taken to have sent, for positions since the `LAST` one."""
         return {}
@@ -287,9 +248,10 @@ class Method(Checked, ABC):
 
     @property
     def refuses(self) -> Mapping[str, str]:
-        """Settings of a run that the method cannot be run with, other than by default, and why.
+        """What the method cannot be run with, and why: settings of a run, other than by default.
 
-        These may be "own_start", "trainers" and "aggregator".
+        These may be "own_start", "trainers", "aggregator" and "newcomers"; "statistics" are running statistics of
+        the model (BatchNorm).
         """
         return {}
 

@@ -94,4 +94,5 @@ class FedAMP(Descent):
         return {
             "aggregator": "its server looks at every model, and combines none",
             "own_start": "the server takes clients that it has not heard to hold the common start",
+            "newcomers": "its server sends every client something of its own",
         }

@@ -110,7 +110,18 @@ class FedAdagrad(Adaptive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedYogi(Adaptive):
+class Remembering(Adaptive):
+    """What keeps `beta2` of v from round to round."""
+
+    beta2: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, "beta2", 0 <= self.beta2 < 1, "from 0 to below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedYogi(Remembering):
     """FedYogi (Reddi et al., 2021), Algorithm 2: v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
 
     w <- w + server_lr m / (sqrt(v) + tau). `beta2` is the memory of v, which grows by no more than the share
@@ -120,18 +131,12 @@ class FedYogi(Adaptive):
     name: ClassVar[str] = "fedyogi"
     paper: ClassVar[str] = "Reddi et al. 2021, Adaptive Federated Optimization"
 
-    beta2: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self, "beta2", 0 <= self.beta2 < 1, "from 0 to below 1")
-
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         return v - (1 - self.beta2) * square * (v - square).sign()
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAdam(Adaptive):
+class FedAdam(Remembering):
     """FedAdam (Reddi et al., 2021), Algorithm 2: v <- beta2 v + (1 - beta2) Delta^2.
 
     w <- w + server_lr m / (sqrt(v) + tau). `beta2` is the memory of v. Sends what FedAvg sends.
@@ -139,12 +144,6 @@ class FedAdam(Adaptive):
 
     name: ClassVar[str] = "fedadam"
     paper: ClassVar[str] = "Reddi et al. 2021, Adaptive Federated Optimization"
-
-    beta2: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self, "beta2", 0 <= self.beta2 < 1, "from 0 to below 1")
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         return self.beta2 * v + (1 - self.beta2) * square

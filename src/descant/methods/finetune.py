@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,9 +28,9 @@ class FineTune(Tuned):
     w itself.
 
     By default a client fine-tunes whenever it deploys a model, so also at each evaluation, on its training data,
-    and forgets v; these gradients are on nobody's bill. With `after`, fine-tuning is rounds of its own after so
-    many of the solver: it is Ditto's second solver (section 3.2), and its gradients are counted. The default of 50
-    epochs is that of Ditto's comparisons (section 4.4).
+    and forgets v; these gradients are on nobody's bill, and counted apart (`evaluation_gradients`). With `after`,
+    fine-tuning is rounds of its own after so many of the solver: it is Ditto's second solver (section 3.2), and its
+    gradients are on the bill. The default of 50 epochs is that of Ditto's comparisons (section 4.4).
     """
 
     name: ClassVar[str] = "finetune"
@@ -106,6 +107,11 @@ class EWC(FineTune):
     paper: ClassVar[str] = "Kirkpatrick et al. 2017, Overcoming Catastrophic Forgetting in Neural Networks"
 
     lam: float = 1.0
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        alone = "F takes the gradient of one example alone, and BatchNorm cannot train on a batch of one"
+        return {**super().refuses, "statistics": alone}
 
     def prepare(self, w: Tensor, local: LocalView, start: str | None) -> tuple[Tensor, ...]:
         squares = local.run(

@@ -95,6 +95,10 @@ class OverSolver(Descent):
         return self.solver.first_sent(ctx)
 
     @property
+    def weighs(self) -> bool:
+        return self.solver.weighs
+
+    @property
     def refuses(self) -> Mapping[str, str]:
         return self.solver.refuses
 

@@ -23,8 +23,8 @@ class QFFL(OneModel):
 
     Client k finds u = L (w - w_k). Sends f_k(w)^q u and the number h_k = q f_k(w)^(q-1) ||u||^2 + L f_k(w)^q. The
     server moves w by the sum of the vectors divided by the sum of the numbers. It does so as the mean, weighed by
-    h_k, of what each client's own step would be, so that a robust aggregator can take the mean's place; a message
-    whose h_k is not positive, which no honest client sends, has no weight.
+    h_k, of what each client's own step would be, so that a robust aggregator that heeds weights can take the mean's
+    place (others are refused); a message whose h_k is not positive, which no honest client sends, has no weight.
 
     The mean over clients is plain: with `sampling: size` a client counts by its examples, as in the paper. q = 0
     is FedAvg with the plain average (`weighted=False`), whatever L is, with the same cohort and under the mean;
@@ -57,3 +57,7 @@ class QFFL(OneModel):
             return {"w": server["w"]}
         own = messages["delta"] / torch.where(h > 0, h, torch.inf)[:, None]
         return {"w": server["w"] - aggregate({"delta": own}, weights=h)["delta"]}
+
+    @property
+    def weighs(self) -> bool:
+        return self.q > 0

@@ -48,5 +48,9 @@ class TERM(FedAvg):
         return {"w": server["w"] + aggregate({"delta": messages["delta"]}, weights=weights)["delta"]}
 
     @property
+    def weighs(self) -> bool:
+        return self.t != 0
+
+    @property
     def needs(self) -> Literal["sums", "rows"]:
         return "rows"

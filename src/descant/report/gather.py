@@ -73,7 +73,9 @@ class Entry:
         first, *others = (history.federation for history in self.histories)
         draws = {run.config["data"]["settings"].get("seed") for run in self.runs}
         same = len(draws) == 1 and all(
-            first.names == other.names and all(np.array_equal(first.sizes[p], other.sizes[p]) for p in first.sizes)
+            first.names == other.names
+            and np.array_equal(first.members("all"), other.members("all"))
+            and all(np.array_equal(first.sizes[p], other.sizes[p]) for p in first.sizes)
             for other in others
         )
         return first if same else None

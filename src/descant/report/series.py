@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from descant.experiment import Federation
+from descant.experiment import Federation, History
 from descant.report.gather import Entry, Experiment
 
 Floats = NDArray[np.float64]
@@ -39,10 +39,9 @@ def _curve(entry: Entry, column: str, model: str, most: int) -> list[dict[str, A
         name: np.stack([numbers[name][i] for (_, numbers), i in zip(curves, at, strict=True)])
         for name in ("mean", "worst_10", "best_10")
     }
-    spent = [[history.spent[t] for t in common] for history in entry.histories]
     cost = {
-        "bytes": np.mean([[(s["bytes_up"] + s["bytes_down"]).mean() for s in seed] for seed in spent], axis=0),
-        "gradients": np.mean([[s["examples"].mean() for s in seed] for seed in spent], axis=0),
+        name: np.mean([[_of_members(h, t, kinds) for t in common] for h in entry.histories], axis=0)
+        for name, kinds in (("bytes", ("bytes_up", "bytes_down")), ("gradients", ("examples",)))
     }
     columns = {
         "mean": stacked["mean"].mean(0),
@@ -59,6 +58,12 @@ def _curve(entry: Entry, column: str, model: str, most: int) -> list[dict[str, A
         | {name: rounded(values[i]) for name, values in columns.items()}
         for i in kept
     ]
+
+
+def _of_members(history: History, round: int, kinds: tuple[str, ...]) -> float:
+    """What a client that takes part has spent of some kinds up to a round, in the mean."""
+    members = history.federation.members("all")
+    return float(sum(history.spent[round][kind][members].mean() for kind in kinds))
 
 
 def chosen(experiment: Experiment) -> pl.DataFrame:

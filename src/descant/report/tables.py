@@ -11,7 +11,17 @@ import numpy as np
 import yaml
 
 from descant.experiment.history import SUCCESS
-from descant.experiment.table import LabelRow, beside, human_bytes, rows, short, unequal, whose, with_spread
+from descant.experiment.table import (
+    LabelRow,
+    at_evaluation,
+    beside,
+    human_bytes,
+    rows,
+    short,
+    unequal,
+    whose,
+    with_spread,
+)
 from descant.files import plain
 from descant.report.gather import Entry, Experiment, differing, flat
 from descant.report.series import per_client
@@ -182,6 +192,7 @@ def notices(experiment: Experiment, found: list[LabelRow]) -> list[str]:
         if len({tuple(s) for s in seeds.values()}) > 1:
             told = "; ".join(f"{label} has {', '.join(s)}" for label, s in seeds.items())
             said.append(f"Not the same seeds: {told}.")
+    said += at_evaluation(found)
     for entry in experiment.entries:
         if entry.alike:
             many = (
