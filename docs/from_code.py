@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
-from markdown_text import anchor, code, formula, heading, prose, table
+from markdown_text import anchor, code, formula, heading, inline, prose, table
 from python_text import called, path_of, thing
 from typer.main import get_command
 
@@ -19,7 +19,7 @@ from descant.catalog import CATALOG
 from descant.cli.app import app
 from descant.experiment.declaration import Setting, Settings, declared
 from descant.experiment.settings import RunSettings
-from descant.listing import entries
+from descant.listing import entries, presets
 from descant.methods import METHODS, Method, Work
 
 
@@ -71,7 +71,19 @@ def others() -> str:
 
 def _kind(kind: str) -> str:
     found = [_entry(entry, CATALOG[kind][entry["name"]]) for entry in entries(kind)]
-    return "\n\n".join([heading(2, kind.capitalize()), *found])
+    return "\n\n".join([heading(2, kind.capitalize()), *found, *_presets(kind)])
+
+
+def _presets(kind: str) -> list[str]:
+    """Names that stand for several parts of a kind, with what could be written in their place."""
+    rows = [
+        [code(p["name"]), inline(p["summary"]), code(_as_yaml(p["parts"])), ", ".join(map(str, p["malicious"]))]
+        for p in presets(kind)
+    ]
+    if not rows:
+        return []
+    columns = ["preset", "what it is", f"the same as {kind}", "malicious in the paper"]
+    return [heading(3, f"Presets of {kind}"), table(columns, rows)]
 
 
 def _entry(entry: dict[str, Any], make: Callable[..., Any]) -> str:

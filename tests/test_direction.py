@@ -12,7 +12,7 @@ ORDER = [
     *("version", "errors", "fields", "importing", "draws", "threads", "files", "sealed", "fingerprint", "metrics"),
     *("trees", "values", "data", "datasets", "models", "task", "context", "mail", "coupling", "methods"),
     *("attacks", "codecs", "aggregators", "execution", "state", "engine", "catalog", "listing"),
-    *("experiment", "callbacks", "theory", "report", "comparison", "cli"),
+    *("experiment", "callbacks", "theory", "report", "comparison", "robust", "cli"),
 ]
 # descant.data offers the data sets by name as it did before they had a room of their own, when somebody asks; and a
 # run draws its own report, when somebody asks.

@@ -4,9 +4,11 @@
     descant compare trials.yaml --out runs/trials                     in several processes at once, if you like
     python examples/methods/choose.py best digits runs/trials > digits.yaml
 
-A method is tried with three rates and two values of what it is known by (its tie, its fairness, its server's rate).
-One that has no such number is tried with six rates. The setting with the best validation accuracy is kept. All take
-20 minibatch gradients a client and round, as near as their steps allow.
+Labels after `trials digits` stand for these methods alone. A method is tried with three rates and two values of
+what it is known by (its tie, its fairness, its server's rate). One that has no such number is tried with six rates,
+and MOCHA, which has no rate, with the six lam of its authors. The setting with the best validation accuracy is
+kept. All take 20 gradients on 10 examples a client and round, as near as their steps allow. MOCHA looks at about as
+many examples one by one, and has a linear model on synthetic data alone.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import descant as dc
 
 ROUNDS, GRADIENTS, SEED = 40, 20, 100
 SIX, THREE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), (0.03, 0.1, 0.3)
+LAMS = (0.00001, 0.0001, 0.001, 0.01, 0.1, 10.0)  # of MOCHA
 DATA: dict[str, dict[str, Any]] = {
     "synthetic": {
         "data": {"name": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 100, "samples": 60, "seed": "run"},
@@ -69,14 +72,16 @@ METHODS: dict[str, tuple[dict[str, Any], tuple[str, Any, Any] | None]] = {
     "Per-FedAvg (HF)": ({"name": "per-fedavg", "hessian": "free"}, ("alpha", 0.01, 0.1)),
     "Per-FedAvg (FO)": ({"name": "per-fedavg", "hessian": "none"}, ("alpha", 0.01, 0.1)),
     "APFL": ({"name": "apfl"}, ("alpha", 0.25, 0.5)),
+    "MAPPER": ({"name": "mapper"}, None),
     "L2SGD": ({"name": "l2sgd"}, ("lam", 0.1, 0.5)),
     "MR-MTL": ({"name": "mr-mtl"}, ("lam", 0.1, 1.0)),
+    "MOCHA": ({"name": "mocha", "epochs": 5}, None),
     "FedAMP": ({"name": "fedamp"}, ("lam", 0.1, 1.0)),
     "FedALA": ({"name": "fedala"}, ("eta", 0.1, 1.0)),
 }
 SOLVED = ("ditto", "finetune", "ewc", "skl")  # these have a solver, which takes its share of the gradients
 # Minibatch gradients a step, or how many steps make up the gradients of a round.
-STEPS = {"ditto": 10, "fedrep": 10, "apfl": 10, "ewc": 10, "skl": 10, "fedala": 18, "l2sgd": 33}
+STEPS = {"ditto": 10, "fedrep": 10, "apfl": 10, "ewc": 10, "skl": 10, "mapper": 5, "fedala": 18, "l2sgd": 33}
 PER_FEDAVG = {"free": 5, "none": 10}
 
 
@@ -94,8 +99,15 @@ def spec(label: str, lr: float, value: Any = None) -> dict[str, Any]:
     return made
 
 
+def suited(name: str) -> list[str]:
+    """The methods that can train the model of a data set."""
+    return [label for label in METHODS if label != "MOCHA" or DATA[name]["model"] == "linear"]
+
+
 def trials(label: str) -> dict[str, dict[str, Any]]:
-    known_by = METHODS[label][1]
+    given, known_by = METHODS[label]
+    if label == "MOCHA":
+        return {f"{label} | lam {lam}": given | {"lam": lam} for lam in LAMS}
     if known_by is None:
         return {f"{label} | lr {lr}": spec(label, lr) for lr in SIX}
     field, *values = known_by
@@ -116,7 +128,7 @@ def best(name: str, folder: Path) -> dict[str, Any]:
         figure = run.summary().get("personal.valid_accuracy.mean@chosen_on_valid", float("-inf"))
         if run.collapse is None and figure > found.get(label, (float("-inf"),))[0]:
             found[label] = figure, trials(label)[run.config["label"]]
-    missing = [label for label in METHODS if label not in found]
+    missing = [label for label in suited(name) if label not in found]
     if missing:
         print(f"# every trial collapsed, or none was run: {', '.join(missing)}", file=sys.stderr)
     return settings(name, {label: found[label][1] for label in METHODS if label in found}, 5)
@@ -125,7 +137,8 @@ def best(name: str, folder: Path) -> dict[str, Any]:
 def main() -> None:
     what, name = sys.argv[1:3]
     if what == "trials":
-        methods = {label: made for method in METHODS for label, made in trials(method).items()}
+        chosen = sys.argv[3:] or suited(name)
+        methods = {label: made for method in chosen for label, made in trials(method).items()}
         made = settings(name, methods, [SEED])
     else:
         made = best(name, Path(sys.argv[3]))

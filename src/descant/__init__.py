@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from descant.experiment.resume import resume
     from descant.experiment.simulate import simulate
     from descant.report.making import report
+    from descant.robust import Robustness, robustness
     from descant.task import Metric, Task
 
     load = Run.load
@@ -30,10 +31,12 @@ _PLACES = {
     "Evaluation": "engine",
     "FederatedData": "data",
     "Metric": "task",
+    "Robustness": "robust",
     "Run": "experiment",
     "Task": "task",
     "compare": "comparison",
     "resume": "experiment.resume",
+    "robustness": "robust",
     "simulate": "experiment.simulate",
 }
 
@@ -42,6 +45,7 @@ __all__ = [
     "Evaluation",
     "FederatedData",
     "Metric",
+    "Robustness",
     "Run",
     "Task",
     "__version__",
@@ -58,6 +62,7 @@ __all__ = [
     "models",
     "report",
     "resume",
+    "robustness",
     "simulate",
 ]
 

@@ -17,7 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from torch import nn
 
 from descant.aggregators import AGGREGATORS, Aggregator
-from descant.attacks import ATTACKS, Attack
+from descant.attacks import ATTACKS, PRESETS, Attack, Preset
 from descant.codecs import CODECS, Codec
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, DataError, FederatedData, Partition
@@ -45,6 +45,8 @@ CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
     "models": MODELS,
     "metrics": METRICS,
 }
+# Names that stand for several things of a kind, with their fields.
+SETS: dict[str, Mapping[str, Preset]] = {"attacks": PRESETS}
 # What the classes of a kind derive from; of other kinds are functions, which make what MADE says.
 BASES: dict[str, type] = {
     "methods": Method,
@@ -70,6 +72,18 @@ def build(kind: str, spec: Spec, *leading: Any, path: str | None = None) -> Any:
         made_of = f"it made a {type(made).__name__}, and no {wanted.__name__}"
         raise SettingError(f"{path or kind}: '{name}' is no {_singular(kind)}: {made_of}")
     return made
+
+
+def build_all(kind: str, spec: Spec, *, path: str) -> tuple[Any, ...]:
+    """The objects that a spec names: one, or those of a preset, which takes no fields."""
+    named = _named(spec)
+    preset = SETS.get(kind, {}).get(str(named.pop("name", None)))
+    if preset is None:
+        return (build(kind, spec, path=path),)
+    for field in named:
+        listed = ", ".join(_name(part) for part in preset.attacks)
+        raise SettingError(f"{path}.{field}: a preset has no fields; to choose them, list its {kind}: {listed}")
+    return preset.attacks
 
 
 def check_spec(kind: str, spec: Spec, *, path: str, leading: int = 0) -> None:
@@ -221,7 +235,7 @@ def default_of(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 def _find(kind: str, name: str) -> Callable[..., Any]:
     if ":" not in name:
         if name not in CATALOG[kind]:
-            raise unknown(_singular(kind), name, CATALOG[kind])
+            raise unknown(_singular(kind), name, [*CATALOG[kind], *SETS.get(kind, ())])
         return CATALOG[kind][name]
     found = follow(name, _singular(kind), tuple(NESTED))
     _refuse_other_kinds(kind, name, found)

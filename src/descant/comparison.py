@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from descant.catalog import Spec
 from descant.data import FederatedData
 from descant.engine import Record
 from descant.errors import SettingError, unknown
 from descant.experiment import Callback, Run
+from descant.experiment.cells import Cell
 from descant.experiment.declaration import Call, declared
 from descant.experiment.grid import Grid, comparison
 from descant.experiment.harm import worse_than_alone
+from descant.experiment.history import SUCCESS
 from descant.experiment.objects import Problem, grid_of
 from descant.experiment.progress import Progress
 from descant.experiment.table import rows, with_spread
@@ -58,35 +61,54 @@ def compare(
         callbacks: what looks on at every run, one after the other.
         settings: any other setting of `simulate` but `seed` and `label`, the same for all methods.
     """
-    call = declared(Call)
-    shown = call["progress"].allowed.check("progress", progress)
-    looking_on = call["callbacks"].allowed.check("callbacks", callbacks)
-    folder = Path(p) if (p := call["out"].allowed.check("out", out)) is not None else None
-    values = settings | ({} if seeds is None else {"seeds": list(seeds) if isinstance(seeds, range) else seeds})
-    if "overwrite" in values:
-        raise SettingError(
-            "overwrite: runs of a comparison that lie in `out` are read; choose another folder instead"
-        )
+    asked = Asked.of(seeds, out, progress, callbacks, settings)
     if isinstance(task, str | Path):
         from descant.experiment.settings import read_settings
 
-        for name, given in (("data", data), ("methods", methods)):
-            if given is not None:
-                raise SettingError(f"{name}: the settings file {task} has them already; leave one of the two out")
-        grid = comparison(read_settings(Path(task)) | values, folder, looking_on)
+        refuse_both(task, data=data, methods=methods)
+        grid = comparison(read_settings(Path(task)) | asked.values, asked.folder, asked.callbacks)
     else:
         if data is None:
             raise SettingError("data: a comparison needs it, as in descant.compare(task, data, methods, rounds=50)")
-        grid = grid_of(Problem(task, data), values | {"methods": methods}, folder, looking_on)
-    return Comparison(run for _, run in _carried_out(grid, shown))
+        grid = grid_of(Problem(task, data), asked.values | {"methods": methods}, asked.folder, asked.callbacks)
+    return Comparison(run for _, run in asked.carried_out(grid))
 
 
-def _carried_out(grid: Grid, progress: bool | Callable[[Record], None] | None) -> Iterator[tuple[Any, Run]]:
-    if progress is True:
-        with Progress() as bars:
-            yield from bars.run(grid)
-    else:
-        yield from grid.run((lambda _, record: progress(record)) if callable(progress) else None)
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks for, beside a task, data and methods: settings, where runs are left, and who looks on."""
+
+    values: dict[str, Any]
+    folder: Path | None
+    progress: bool | Callable[[Record], None] | None
+    callbacks: tuple[Callback, ...]
+
+    @classmethod
+    def of(cls, seeds: Any, out: Any, progress: Any, callbacks: Any, settings: Mapping[str, Any]) -> Self:
+        call = declared(Call)
+        shown = call["progress"].allowed.check("progress", progress)
+        looking_on = call["callbacks"].allowed.check("callbacks", callbacks)
+        folder = Path(p) if (p := call["out"].allowed.check("out", out)) is not None else None
+        drawn = {} if seeds is None else {"seeds": list(seeds) if isinstance(seeds, range) else seeds}
+        if "overwrite" in settings:
+            raise SettingError("overwrite: runs of a comparison or table in `out` are read; choose another folder")
+        return cls({**settings, **drawn}, folder, shown, looking_on)
+
+    def carried_out(self, grid: Grid) -> Iterator[tuple[Cell, Run]]:
+        """The cells of a grid with their runs, while progress is shown."""
+        progress = self.progress
+        if progress is True:
+            with Progress() as bars:
+                yield from bars.run(grid)
+        else:
+            yield from grid.run((lambda _, record: progress(record)) if callable(progress) else None)
+
+
+def refuse_both(file: str | Path, **given: Any) -> None:
+    """Refuse what a settings file says, and the call too."""
+    for name, value in given.items():
+        if value is not None:
+            raise SettingError(f"{name}: the settings file {file} has them already; leave one of the two out")
 
 
 class Comparison:
@@ -119,6 +141,8 @@ class Comparison:
             "std": f"{model}.test_{metric}.std@{rule}",
             "test_loss": f"{model}.test_loss.mean@{rule}",
         }
+        if any(SUCCESS in column for run in self for column in run.history.columns(model)):
+            named[SUCCESS] = f"{model}.test_{SUCCESS}.mean@{rule}"
         spent = ("bytes_up", "bytes_down", "gradients_per_client", "examples_per_client", "seconds")
         harmed = worse_than_alone(self.runs, rule, first)
         lines = []
@@ -171,6 +195,27 @@ class Comparison:
         kinds = {"method": pl.String, "against": pl.String, "difference": pl.Float64, "low": pl.Float64}
         kinds |= {"high": pl.Float64, "wins": pl.Int64, "seeds": pl.Int64, "sure": pl.Boolean}
         return pl.DataFrame(lines, schema=kinds)
+
+    def budget(
+        self,
+        budgets: int | str | Sequence[int | str] | None = None,
+        targets: float | Sequence[float] | None = None,
+        *,
+        papers: bool = False,
+        rule: Literal["chosen_on_valid", "last", "best_on_test"] | None = None,
+        first: int = 0,
+    ) -> pl.DataFrame:
+        """Accuracy per byte: a row a method and budget with the test metric, one a method and target with the cost.
+
+        `budgets` are bytes of all clients, up and down ("300 kB" is 300,000); within one, the round is chosen by
+        `rule`, by default on validation data. A target is reached in the first evaluated round whose mean test
+        metric is as good. `value` and `spread` are mean and standard deviation over the seeds that have a figure,
+        which `reached` counts. With `papers` the count is that of lp-proj's authors: in numbers of 32 bits, and
+        what is reached in t rounds costs t + 1.
+        """
+        from descant.experiment.budget import Goals, budget_frame
+
+        return budget_frame(self.runs, Goals.of(budgets, targets, papers), rule, first)
 
     def verdict(self, first: int = 0) -> str:
         """One sentence or two: the best, the gap to the next, and what the seeds say of it."""

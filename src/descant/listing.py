@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from descant.catalog import CATALOG, NESTED, default_of, describe, parameters_of
+from descant.catalog import CATALOG, NESTED, SETS, brief, default_of, describe, parameters_of
 
 _END = re.compile(r"(?<=[.?!])(?<!\beq\.)(?<!\bal\.)\s+")  # of a sentence
 
@@ -15,6 +15,19 @@ _END = re.compile(r"(?<=[.?!])(?<!\beq\.)(?<!\bal\.)\s+")  # of a sentence
 def entries(kind: str) -> list[dict[str, Any]]:
     """Everything of a kind: `name`, `summary`, `paper` and `fields`, for people and programs."""
     return [_entry(name, make, skip=1 if kind == "models" else 0) for name, make in CATALOG[kind].items()]
+
+
+def presets(kind: str) -> list[dict[str, Any]]:
+    """The names of a kind that stand for several of its parts: `name`, `summary`, `parts` and `malicious`."""
+    return [
+        {
+            "name": name,
+            "summary": preset.summary,
+            "parts": [brief(part) for part in preset.attacks],
+            "malicious": list(preset.malicious),
+        }
+        for name, preset in SETS.get(kind, {}).items()
+    ]
 
 
 def _entry(name: str, make: Callable[..., Any], skip: int) -> dict[str, Any]:

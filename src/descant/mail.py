@@ -26,6 +26,7 @@ class Sent(NamedTuple):
 
     what: Literal["difference", "position"]
     of: str  # the leaf of the broadcast that it is a difference of, or the position's reference
+    beside: str = ""  # the leaf of the broadcast that a position since the `LAST` one lies beside, if there is one
 
 
 def difference(of: str) -> Sent:
@@ -33,9 +34,12 @@ def difference(of: str) -> Sent:
     return Sent("difference", of)
 
 
-def position(since: str) -> Sent:
-    """A position in the space of the broadcast's leaf `since`, which it moved away from; or since `LAST`."""
-    return Sent("position", since)
+def position(since: str, beside: str = "") -> Sent:
+    """A position in the space of the broadcast's leaf `since`, which it moved away from; or since `LAST`.
+
+    One since `LAST` may lie `beside` a leaf of the broadcast: in the same space.
+    """
+    return Sent("position", since, beside)
 
 
 class Form(NamedTuple):
@@ -64,6 +68,8 @@ class Mail(Mapping[str, Tensor]):
 
     `references` hold, for leaves that say what they are (`Sent`), the point [S, ...] that each moved away from:
     zero for a difference; [1, ...] where it is the same for all. `weights` [S] are what senders claim to weigh.
+    In the hands of attackers, `heard` holds the broadcast's point beside each such leaf, and `differences` are the
+    leaves that are differences of it.
     """
 
     leaves: Tree
@@ -74,6 +80,8 @@ class Mail(Mapping[str, Tensor]):
     weights: Tensor | None = None
     facts: Tree = field(default_factory=dict)  # what an aggregator asked the senders for
     figures: Tree = field(default_factory=dict)
+    heard: Tree = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, leaves: Mapping[str, Tensor], clients: Tensor, ctx: Context) -> Mail:
@@ -119,6 +127,18 @@ class Mail(Mapping[str, Tensor]):
         moved = {name: self.references[name] + update for name, update in updates.items()}
         return self.with_leaves(moved)
 
+    def positions(self) -> Tree:
+        """The floating leaves as points [S, ...]: a difference is added to the point that it is a difference of."""
+        floating = {name: leaf for name, leaf in self.leaves.items() if leaf.is_floating_point()}
+        return {name: leaf + self._origin(name, leaf) for name, leaf in floating.items()}
+
+    def placed(self, points: Mapping[str, Tensor]) -> Mail:
+        """The same mail with other `positions`."""
+        return self.with_leaves({name: point - self._origin(name, point) for name, point in points.items()})
+
+    def _origin(self, name: str, like: Tensor) -> Tensor:
+        return self.heard[name] if name in self.differences else torch.zeros_like(like[:1])
+
     def with_leaves(self, leaves: Mapping[str, Tensor]) -> Mail:
         """The same mail with some leaves replaced or added."""
         return replace(self, leaves={**self.leaves, **leaves})
@@ -131,6 +151,7 @@ class Mail(Mapping[str, Tensor]):
             clients=self.clients[which],
             started=self.started[which],
             references={name: leaf if len(leaf) == 1 else leaf[which] for name, leaf in self.references.items()},
+            heard={name: leaf if len(leaf) == 1 else leaf[which] for name, leaf in self.heard.items()},
             weights=None if self.weights is None else self.weights[which],
             facts={name: fact[which] for name, fact in self.facts.items()},
         )

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from io import BufferedReader
@@ -19,7 +19,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from descant.errors import DamagedError
@@ -27,7 +29,7 @@ from descant.files import NO_LINK, write_at, write_bytes
 
 REMEDY = "take the folder from a copy, or begin the run anew with overwrite"
 _OTHER = "is damaged, or of another run (its checksum is another)"
-_SIZE = 16  # bytes of a checksum
+DIGEST = _SIZE = 16  # bytes of a checksum
 _JSON_AT_MOST, _HEADER_AT_MOST = 2**28, 2**26  # bytes
 _BLOCK = 2**22
 _END = re.compile(rb',\n  "checksum": "([0-9a-f]{32})"\n\}\n')
@@ -53,6 +55,7 @@ _NAMES = {name: dtype for dtype, name in _TYPES.items()}
 _AT = 8 + len(_HEAD)  # where the checksum of a safetensors file lies
 
 Leaves = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]  # the types and the shapes of tensors
+Digests = NDArray[np.uint8]  # [K, 16], of rows
 
 
 class Placed(NamedTuple):
@@ -97,23 +100,46 @@ def read_json(path: Path) -> tuple[dict[str, Any], str]:
     return value, seal[1].decode()
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
-    """Write a safetensors file with `about` as JSON in its metadata; return its checksum."""
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    about: Mapping[str, Any],
+    digests: Mapping[str, Digests] | None = None,
+) -> str:
+    """Write a safetensors file with `about` as JSON in its metadata; return its checksum.
+
+    Tensors whose rows have `digests` already go into the checksum by these, so that a row that stays as it is from
+    file to file is read once.
+    """
+    by_row = digests or {}
     ready = {name: leaf.detach().cpu().contiguous() for name, leaf in tensors.items()}
-    header, places = header_of({name: (leaf.dtype, tuple(leaf.shape)) for name, leaf in ready.items()}, about)
-    pieces = [_raw(ready[name]) for name in places]
+    shapes = {name: (leaf.dtype, tuple(leaf.shape)) for name, leaf in ready.items()}
+    header, places = header_of(shapes, about, sorted(by_row))
+    pieces = {name: _raw(ready[name]) for name in places}
+    covered = [by_row[name].data if name in by_row else piece for name, piece in pieces.items()]
+    if sum(map(len, covered)) < _BLOCK:
+        checksum = _hash(header, *covered)
+        write_bytes(path, [_with(header, checksum), *pieces.values()])
+        return checksum
     with ThreadPoolExecutor(max_workers=1) as beside:  # the checksum is found while the rest is written
-        checksum = beside.submit(_hash, header, *pieces)
-
-        def head() -> bytes:
-            return header[:_AT] + checksum.result().encode() + header[_AT + 2 * _SIZE :]
-
-        write_bytes(path, pieces, head=head, head_size=len(header))
-    return checksum.result()
+        found = beside.submit(_hash, header, *covered)
+        write_bytes(path, pieces.values(), head=lambda: _with(header, found.result()), head_size=len(header))
+    return found.result()
 
 
-def header_of(leaves: Leaves, about: Mapping[str, Any]) -> tuple[bytes, dict[str, int]]:
-    """What a safetensors file begins with, zeros for its checksum, and where each tensor lies in it, in order."""
+def row_digests(rows: Tensor) -> Digests:
+    """What each row [K, ...] of a tensor goes into a checksum by [K, 16]: blake2b of its bytes."""
+    ready = rows.detach().cpu().contiguous()
+    raw, size = _raw(ready), ready[0].numel() * ready.element_size() if len(ready) else 0
+    found = b"".join(blake2b(raw[i * size : (i + 1) * size], digest_size=_SIZE).digest() for i in range(len(ready)))
+    return np.frombuffer(found, np.uint8).reshape(len(ready), _SIZE)
+
+
+def header_of(leaves: Leaves, about: Mapping[str, Any], by_row: Sequence[str] = ()) -> tuple[bytes, dict[str, int]]:
+    """What a safetensors file begins with, zeros for its checksum, and where each tensor lies in it, in order.
+
+    It names the tensors that go into its checksum row by row.
+    """
     ordered = sorted(leaves, key=lambda name: (-leaves[name][0].itemsize, name))  # each aligned to its own type
     entries: dict[str, Any] = {}
     end = 0
@@ -121,7 +147,8 @@ def header_of(leaves: Leaves, about: Mapping[str, Any]) -> tuple[bytes, dict[str
         dtype, shape = leaves[name]
         start, end = end, end + prod(shape) * dtype.itemsize
         entries[name] = {"dtype": _TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
-    rest = json.dumps({"about": json.dumps(about)})[1:]  # what follows the checksum in the metadata
+    said = {"about": json.dumps(about)} | ({"rows": json.dumps(by_row)} if by_row else {})
+    rest = json.dumps(said)[1:]  # what follows the checksum in the metadata
     header = _HEAD + b"0" * 2 * _SIZE + b'",' + rest.encode()
     header += b"," + json.dumps(entries)[1:].encode() if entries else b"}"
     header += b" " * (-len(header) % 8)
@@ -195,17 +222,33 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
         body = torch.empty(size - 8 - length, dtype=torch.uint8)
         if len(body) and file.readinto(body.numpy().data) != len(body):
             raise damaged(path, "was cut off while it was read")
-    blank = header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:]
-    checksum = _hash(length.to_bytes(8, "little") + blank, _raw(body))
-    if checksum.encode() != claimed:
-        raise damaged(path, "is damaged (its checksum is another)")
+    blank = length.to_bytes(8, "little") + header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:]
     try:
         entries = json.loads(header)
-        about = json.loads(entries.pop("__metadata__")["about"])
+        said = entries.pop("__metadata__")
+        about, by_row = json.loads(said["about"]), json.loads(said.get("rows", "[]"))
         tensors = {name: _tensor(body, entry) for name, entry in entries.items()}
-    except (ValueError, LookupError, TypeError, RecursionError, RuntimeError):
+        checksum = _hash(blank, *(_covered(body, entries, tensors, by_row) if by_row else [_raw(body)]))
+    except (ValueError, LookupError, TypeError, RecursionError, RuntimeError, AttributeError):
         raise damaged(path, "is damaged (what it says of itself cannot be)") from None
+    if checksum.encode() != claimed:
+        raise damaged(path, "is damaged (its checksum is another)")
     return tensors, about, checksum
+
+
+def _covered(
+    body: Tensor, entries: Mapping[str, Any], tensors: Mapping[str, Tensor], by_row: Sequence[str]
+) -> Iterator[memoryview]:
+    """What goes into a checksum, tensor by tensor: the digests of its rows, or its bytes."""
+    at = 0
+    for name, entry in entries.items():  # as they were written, one after the other
+        start, stop = entry["data_offsets"]
+        if start != at:
+            raise ValueError("bytes that belong to no tensor")
+        at = stop
+        yield row_digests(tensors[name]).data if name in by_row else _raw(body[start:stop])
+    if at != len(body):
+        raise ValueError("bytes that belong to no tensor")
 
 
 def entry_of(path: Path) -> dict[str, Any]:
@@ -253,6 +296,10 @@ def _hash(*pieces: bytes | memoryview) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
+
+
+def _with(header: bytes, checksum: str) -> bytes:
+    return header[:_AT] + checksum.encode() + header[_AT + 2 * _SIZE :]
 
 
 def _raw(leaf: Tensor) -> memoryview:

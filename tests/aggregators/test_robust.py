@@ -81,7 +81,7 @@ def krum_of_lp_proj(x: np.ndarray, f: int) -> list[int]:
     scores = []
     for i in range(len(x)):
         off = sorted(float(np.linalg.norm(x[i] - x[j])) for j in range(len(x)))  # with the zero to itself
-        scores.append(sum(off[: max(2, len(x) - f - 1)]))
+        scores.append(sum(off[: len(x) - f - 1]))
     return [int(np.argmin(scores))]
 
 
@@ -113,7 +113,7 @@ def test_what_selects_messages_does_so_by_the_first_leaf(s: int, f: int, seed: i
     f3, f4 = min(f, max(0, (s - 3) // 2)), min(f, max(0, (s - 3) // 4))
     cases: list[tuple[Aggregator, list[int]]] = [
         (Krum(f=f), krum(x, f3)),
-        (Krum(f=f, convention="lp-proj"), krum_of_lp_proj(x, f3)),
+        (Krum(f=f, convention="lp-proj"), krum_of_lp_proj(x, min(f, s - 1))),
         (MultiKrum(f=f), multi_krum(x, f3)),
         (KNorm(f=f), np.argsort(np.linalg.norm(x, axis=1))[: s - min(f, s - 1)].tolist()),
     ]
@@ -269,3 +269,21 @@ def test_only_the_last_of_a_row_combines() -> None:
         Chain(steps=(Krum(), Mean()))
     with pytest.raises(SettingError, match="at least one"):
         Chain(steps=())
+
+
+def test_krum_of_lp_proj_does_not_cut_f_and_rounds_shares_down() -> None:
+    told = {f: Krum(f=f, convention="lp-proj").attackers(10) for f in (0.2, 0.5, 0.8, 0.29, 3, 99)}
+    assert told == {0.2: 2, 0.5: 5, 0.8: 8, 0.29: 2, 3: 3, 99: 9}
+    assert Krum(f=0.8).attackers(10) == Bulyan(f=3, convention="lp-proj").attackers(15) == 3
+    leaves = drawn(10, seed=1)
+    found = combined(Krum(f=0.8, convention="lp-proj"), leaves)
+    np.testing.assert_array_equal(found["delta"], leaves["delta"][0].numpy())  # all scores are zero
+
+
+@given(senders, seeds)
+def test_the_median_of_lp_proj_is_the_lower_of_the_two(s: int, seed: int) -> None:
+    leaves = drawn(s, seed)
+    for name, value in CoordinateMedian(convention="lp-proj")(leaves, weights=torch.arange(s) + 1.0).items():
+        np.testing.assert_array_equal(value.numpy(), np.sort(leaves[name].numpy(), axis=0)[(s - 1) // 2])
+    with pytest.raises(SettingError, match="where delta smooths it"):
+        CoordinateMedian(convention="lp-proj", delta=0.1)

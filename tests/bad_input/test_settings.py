@@ -38,6 +38,9 @@ def test_a_file_of_the_other_command_is_pointed_to_it(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(COMPARISON)
     refused(descant("run", "two.yaml", cwd=tmp_path), "run the file with `descant compare`")
     refused(descant("compare", "run.yaml", cwd=tmp_path), "run the file with `descant run`")
+    (tmp_path / "table.yaml").write_text(f"{COMPARISON}attacks: [sign-flip]\nfractions: [0.2]\n")
+    refused(descant("compare", "table.yaml", cwd=tmp_path), "run the file with `descant robustness`")
+    refused(descant("robustness", "run.yaml", cwd=tmp_path), "methods: a table of robustness needs them")
 
 
 def test_figures_that_will_be_nan_are_a_line_on_the_way(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from descant.cli.app import Kind
+from descant.experiment.attackgrid import attack_grid
 from descant.experiment.cells import FromFile
 from descant.experiment.grid import comparison
 from descant.experiment.settings import read_settings
@@ -119,15 +120,19 @@ def test_report_writes_a_page_or_files_and_says_which(tmp_path: Path) -> None:
 def test_the_examples_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)  # a method of the examples is imported
     values = yaml.safe_load((EXAMPLES / name).read_text())
-    command = "compare" if "methods" in values else "run"
+    command = "robustness" if "fractions" in values else "compare" if "methods" in values else "run"
     short = ["--set", "rounds=1", "--set", "data.clients=10"]
-    short += ["--set", "seeds=1"] if command == "compare" else []
+    short += ["--set", "seeds=1"] if command != "run" else []
     done = descant(command, str(EXAMPLES / name), *short, "-q", cwd=tmp_path)
     assert done.status == 0, done.err
 
 
 @pytest.mark.parametrize("file", sorted((EXAMPLES / "papers").glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_papers_tables_are_valid_comparisons(file: Path) -> None:
-    grid = comparison(read_settings(file))
-    assert len(grid.cells) == 3 * len(yaml.safe_load(file.read_text())["methods"])
+    values = read_settings(file)
+    attacked = "fractions" in values
+    grid = attack_grid(values).grid if attacked else comparison(values)
+    labels = {cell.label for cell in grid.cells}
+    assert set(values["methods"]) <= labels if attacked else set(values["methods"]) == labels
+    assert len(grid.cells) == 3 * len(labels)
     assert all(cell.settings.data["seed"] == "run" for cell in grid.cells if isinstance(cell, FromFile))

@@ -19,6 +19,7 @@ from typer.main import get_command
 import descant as dc
 from descant.callbacks import Callback
 from descant.cli.app import app
+from descant.experiment.attackgrid import attack_grid
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 from descant.methods import Method
@@ -121,7 +122,9 @@ def test_the_settings_of_a_page_are_valid(page: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(ROOT / "examples")
     for block in blocks(page, "yaml"):
         values = yaml.safe_load(block)
-        if "methods" in values:
+        if "fractions" in values:
+            assert attack_grid(values).places
+        elif "methods" in values:
             assert comparison(values).cells
         else:
             assert RunSettings.of(values).federated_data()

@@ -21,6 +21,8 @@ from descant.methods import (
     AFL,
     APFL,
     EWC,
+    MAPPER,
+    MOCHA,
     MRMTL,
     QFFL,
     SKL,
@@ -76,7 +78,9 @@ METHODS = [
     (SKL(steps=1, solver=FedAvg(weighted=False)), 4 * D, 4 * D),
     (PerFedAvg(), 4 * D, 4 * D),
     (APFL(), 4 * D, 4 * D),
+    (MAPPER(), 4 * D, 4 * D),
     (MRMTL(), 4 * D, 4 * D),
+    (MOCHA(), 4 * D, 4 * D + 4),  # and its bound
     (FedAMP(), 4 * D, 4 * D),
     (FedALA(), 4 * D + 4, 4 * D),
 ]

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from descant.errors import DamagedError
+from descant.sealed import Digests, read_tensors, row_digests, write_tensors
 from descant.state.store import ClientStore, MappedStore
 from descant.trees import Tree
 
@@ -102,3 +104,49 @@ def test_a_million_clients_take_no_space_until_they_are_written(tmp_path: Path) 
     store.settle()
     assert store.gather(torch.tensor([999_999, 5]))["v"].sum(1).tolist() == [600, 0]
     assert sum(file.stat().st_blocks * 512 for file in tmp_path.iterdir()) < 1e6
+
+
+def test_digests_are_those_of_the_rows_whatever_was_written_before(store: ClientStore) -> None:
+    g = torch.Generator().manual_seed(0)
+    for value in range(1, 8):
+        store.scatter(torch.randperm(N, generator=g)[:3].sort().values, rows(torch.arange(3), float(value)))
+        who, changed = store.changed()
+        found = store.digests(who, changed)
+        assert {name: row_digests(leaf).tolist() for name, leaf in changed.items()} == {
+            name: digests.tolist() for name, digests in found.items()
+        }
+        store.settle()
+
+
+def test_a_row_in_memory_is_looked_at_once_for_all_commits_until_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+
+    def counted(rows: Tensor) -> Digests:
+        looked.append(len(rows))
+        return row_digests(rows)
+
+    monkeypatch.setattr("descant.state.store.row_digests", counted)
+    store = ClientStore(N, first)
+    for who, expected in (([0, 1, 2, 3], [4, 4]), ([2], [1, 1]), ([3, 5], [2, 2])):
+        store.scatter(torch.tensor(who), rows(torch.arange(len(who)), 7.0))
+        looked.clear()
+        store.digests(*store.changed())
+        assert looked == expected  # of both leaves
+
+
+def test_a_file_with_digests_of_other_rows_is_refused(tmp_path: Path) -> None:
+    tensors = {"rows": torch.arange(6.0).view(3, 2), "rest": torch.ones(4)}
+    path = tmp_path / "some.safetensors"
+    write_tensors(path, tensors, {"a": 1}, {"rows": row_digests(tensors["rows"])})
+    read, about, _ = read_tensors(path)
+    assert about == {"a": 1} and all(read[name].equal(leaf) for name, leaf in tensors.items())
+    raw = path.read_bytes()
+    for at in range(len(raw)):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+        with pytest.raises(DamagedError):
+            read_tensors(path)
+    write_tensors(path, tensors, {}, {"rows": row_digests(tensors["rows"] + 1)})
+    with pytest.raises(DamagedError, match="checksum"):
+        read_tensors(path)

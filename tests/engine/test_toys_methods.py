@@ -1,4 +1,4 @@
-"""The contract carries SCAFFOLD, AFL, L2SGD and MOCHA: each is what a plain loop over its clients computes."""
+"""The contract carries SCAFFOLD, AFL and L2SGD: each is what a plain loop over its clients computes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from toys.mocha import Mocha
+from torch import Tensor
 
 from descant import FederatedData, Run, Task
 from descant.draws import uniform
@@ -139,51 +138,3 @@ def test_a_lost_model_gets_no_reply(run: Any, point: Task, points: FederatedData
     assert len(set(replies)) > 1
     close(clients(done)["x"], x)
     assert [row["bytes_down"] for row in done.history.rounds] == [16 * reply for reply in replies]
-
-
-@pytest.fixture(scope="module")
-def regressions() -> tuple[Task, FederatedData]:
-    generator = torch.Generator().manual_seed(4)
-    clients = []
-    for n in (2, 5, 3, 1):
-        x = torch.randn(n, 3, generator=generator, dtype=torch.float64)
-        clients.append({"train": (x, x @ torch.ones(3, 1).double() + n)})
-    return Task(nn.Linear(3, 1, bias=False).double(), loss="squared_error"), FederatedData.from_arrays(clients)
-
-
-@pytest.mark.parametrize("chunk", [1, 4])
-def test_mocha_holds_a_dual_for_every_example(
-    run: Any, regressions: tuple[Task, FederatedData], chunk: int
-) -> None:
-    task, data = regressions
-    done = run(Mocha(lam=2.0, tie=0.3), task=task, data=data, rounds=8, cohort=3, chunk=chunk)
-    M = (0.7 * np.eye(N) + 0.3 / N) / 2.0
-    X = [data.train.client(k)[0].numpy() for k in range(N)]
-    Y = [data.train.client(k)[1].numpy()[:, 0] for k in range(N)]
-    alpha, v = [np.zeros(len(y)) for y in Y], np.zeros((N, 3))
-    for t in range(1, 9):
-        W = M @ v
-        for k in sample(SEED, t, 3, torch.ones(N)).tolist():
-            w = W[k].copy()
-            for i, (x, y) in enumerate(zip(X[k], Y[k], strict=True)):
-                step = (y - w @ x - alpha[k][i]) / (1 + M[k, k] * (x @ x))
-                alpha[k][i] += step
-                w, v[k] = w + M[k, k] * step * x, v[k] + step * x
-    close(server(done)["v"], torch.tensor(v))
-    padded = zeros(N, 5)
-    for k in range(N):
-        padded[k, : len(alpha[k])] = torch.tensor(alpha[k])
-    close(clients(done)["alpha"], padded)
-    close(done._simulation.personal(torch.arange(N))[0], torch.tensor(M @ v))
-    assert done.history.rounds[0]["bytes_up"] == done.history.rounds[0]["bytes_down"] == 3 * 3 * 8
-
-
-def test_mochas_dual_steps_reach_the_primal_solution(run: Any, regressions: tuple[Task, FederatedData]) -> None:
-    """min sum_k |X_k w_k - y_k|^2 / 2 + sum_kj (M^-1)_kj w_k.w_j / 2: where the gradient vanishes."""
-    task, data = regressions
-    done = run(Mocha(lam=2.0, tie=0.3), task=task, data=data, rounds=300)
-    w = done._simulation.personal(torch.arange(N))[0].numpy()
-    coupling = np.linalg.inv((0.7 * np.eye(N) + 0.3 / N) / 2.0)
-    for k in range(N):
-        X, y = (part.numpy() for part in data.train.client(k))
-        assert np.abs(X.T @ (X @ w[k] - y[:, 0]) + coupling[k] @ w).max() <= 1e-10

@@ -14,16 +14,15 @@ import torch
 from torch import nn
 from toys.attacks import Grudge, Opposite, Veiled
 from toys.codecs import Spoiled, Unable
-from toys.mocha import Mocha
 from toys.noise import NoisyFedAvg, PrivateFedAvg
 from toys.subspace import Subspace
 
 import descant as dc
 from descant.aggregators import CenteredClipping, KLoss
-from descant.attacks import RandomLabels, SignFlip
+from descant.attacks import ALIE, Backdoor, Mimic, OptimizedBackdoor, RandomLabels, SignFlip
 from descant.codecs import DGC, LBGM, QSGD, BFloat16, CountSketch, Float16, RandomK, Sign, TopK
 from descant.engine import Record, RoundRecord
-from descant.methods import AFL, FLAME, L2SGD, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
+from descant.methods import AFL, FLAME, L2SGD, MOCHA, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from descant.trees import Tree
 
 LOCAL: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
@@ -35,8 +34,8 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "afl": (AFL(**LOCAL, gamma=0.2, draw="mixture"), {}),
     "l2sgd": (L2SGD(batch=3), {"cohort": None}),
     "l2sgd top-k": (L2SGD(batch=3), {"codec": TopK(share=0.4), "lost": 0.2}),
-    "mocha": (Mocha(lam=3.0), {}),
-    "mocha top-k": (Mocha(lam=3.0), {"codec": TopK(share=0.4)}),
+    "mocha": (MOCHA(lam=3.0, loss="squared", every=3), {"stragglers": 0.5}),
+    "mocha top-k": (MOCHA(lam=3.0, loss="squared", every=3), {"codec": TopK(share=0.4), "lost": 0.2}),
     "dgc": (AVG, {"codec": DGC(share=0.1, warmup=6, clip=0.5), "lost": 0.2}),
     "qsgd": (AVG, {"codec": QSGD(bucket=9)}),
     "qsgd of positions": (FLAME(**LOCAL), {"codec": QSGD(bucket=9), "lost": 0.2}),
@@ -53,6 +52,13 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "opposite": (AVG, {"attacks": [Opposite()], "malicious": [0, 3]}),
     "grudge": (FedPlus(**LOCAL), {"attacks": [*FLIP, Grudge()], "malicious": 0.4}),
     "random labels": (AVG, {"attacks": [RandomLabels()], "malicious": [1, 4]}),
+    "mimic": (AVG, {"attacks": [Mimic(warmup=3)], "malicious": [1, 4]}),
+    "mimic of positions": (FLAME(**LOCAL), {"attacks": [Mimic(warmup=6)], "malicious": [1, 4]}),
+    "searched": (AVG, {"attacks": [ALIE(z="search")], "malicious": 2, "aggregator": CenteredClipping(tau=0.05)}),
+    "positions": (Scaffold(**LOCAL), {"attacks": "lp-proj/poison", "malicious": 2}),
+    "backdoor": (Ditto(solver=AVG, **LOCAL), {"attacks": [Backdoor(size=1), "replacement"], "malicious": [1, 4]}),
+    "a trigger that is looked for": (AVG, {"attacks": OptimizedBackdoor(size=1, every=3), "malicious": [1, 4]}),
+    "and on personal models": (LpProj(**LOCAL, dim=5), {"attacks": OptimizedBackdoor(size=1), "malicious": [1, 4]}),
     "private poison": (AVG, {"attacks": [Veiled()], "malicious": [1, 4]}),
     "noise": (NoisyFedAvg(**LOCAL), {}),
     "private noise": (PrivateFedAvg(**LOCAL), {"secret": 11}),
@@ -102,7 +108,7 @@ def remembered(run: dc.Run) -> dict[str, Tree]:
         "server": simulation.server.tree() | simulation.server.state,
         "clients": simulation.store.leaves,
         "copies": simulation.server.copies.leaves,
-        "attackers": simulation.rounds.attackers,
+        "attackers": simulation.attackers.memory,
     }
 
 
@@ -119,7 +125,7 @@ def test_a_killed_and_resumed_run_ends_as_the_unbroken_one(
     settings: dict[str, Any],
 ) -> None:
     method, with_ = CASES[case]
-    if isinstance(method, Mocha):
+    if isinstance(method, MOCHA):
         task, data = regression
     how: dict[str, Any] = {"rounds": 9, "cohort": 3, "evaluate": 4, "mode": "vmap"} | settings | with_
     drawn = iter((17, 17, 23))  # what the system draws for both runs, and otherwise for the resumed process

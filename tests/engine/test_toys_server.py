@@ -159,7 +159,7 @@ def test_an_attacker_may_remember(run: Any, point: Task, points: FederatedData, 
                 updates[k] = c * updates[k]
         w = w + torch.tensor(sum(updates.values()) / 2)
     close(done._simulation.server.state["w"], w)
-    close(done._simulation.rounds.attackers["1.delta"], torch.tensor(memory))
+    close(done._simulation.attackers.memory["1.delta"], torch.tensor(memory))
 
 
 def test_noise_of_the_server_has_an_address(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:

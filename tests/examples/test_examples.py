@@ -14,7 +14,10 @@ import pytest
 import torch
 
 import descant as dc
+from descant.experiment.attackgrid import attack_grid
+from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings, read_settings
+from descant.methods import METHODS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -45,6 +48,40 @@ def test_read_results_finds_the_worst_clients_and_what_a_byte_buys(tmp_path: Pat
     row = rf"│ {worst['client']} +┆ {worst['test_accuracy']:.6}"
     assert re.search(rf"fedavg: the worst-served clients\n[^│]*│[^│]*│\n[^│]*{row}", said)
     assert re.search(r"mean accuracy 0.9: lp-proj \d+ kB", said)
+
+
+def test_settings_are_chosen_on_validation_data_and_make_a_table(tmp_path: Path) -> None:
+    """On fewer clients and rounds: trials, the best of each, its runs, and the page's table of them."""
+    small = ["data.clients=6", "cohort=3", "rounds=2", "evaluate.every=2"]
+    trials = python("methods/choose.py", "trials", "synthetic", "Local", "MOCHA", cwd=tmp_path)
+    (tmp_path / "trials.yaml").write_text(trials)
+    tried = list(comparison(read_settings(tmp_path / "trials.yaml", small), tmp_path / "trials").run())
+    assert [cell.label.split(" | ")[0] for cell, _ in tried] == ["Local"] * 6 + ["MOCHA"] * 6
+    (tmp_path / "best.yaml").write_text(python("methods/choose.py", "best", "synthetic", "trials", cwd=tmp_path))
+    figure = "personal.valid_accuracy.mean@chosen_on_valid"
+    best = max((run.summary()[figure] for cell, run in tried if cell.label.startswith("MOCHA")))
+    settings = read_settings(tmp_path / "best.yaml", [*small, "seeds=[100]"])
+    chosen = list(comparison(settings, tmp_path / "best").run())
+    assert chosen[1][1].summary()[figure] == best
+    heads, _, *lines = python("methods/table.py", "best", cwd=tmp_path).splitlines()
+    assert heads == "| method | test accuracy | worst tenth | worse than alone | sent | gradients |"
+    rows = {cells[1]: cells[2:-1] for cells in ([cell.strip() for cell in line.split("|")] for line in lines)}
+    mocha, figures = rows["MOCHA"], dc.Comparison(run for _, run in chosen).table().row(1, named=True)
+    assert mocha[0] == f"{figures['test_accuracy']:.3f} ±0.000"
+    harmed, steps = figures["worse_than_alone"], figures["gradients_per_client"]
+    assert mocha[2:] == [f"{100 * harmed:.0f} %", f"{2 * 3 * 610 * 4 / 1000:.0f} kB", f"{steps:.0f}"]
+    assert rows["Local"][2:] == ["–", "0", "20"]
+
+
+def test_every_method_is_in_the_settings_of_every_comparison() -> None:
+    """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, and what stands for a family."""
+    family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm"}
+    for name in ("synthetic", "digits", "mnist-by-writer"):
+        settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")
+        grid = comparison(settings, None)
+        named = {method["name"] for method in settings["methods"].values()}
+        assert named == METHODS.keys() - family - (set() if settings["model"] == "linear" else {"mocha"})
+        assert len(grid.cells) == 5 * len(settings["methods"])
 
 
 @pytest.mark.slow
@@ -86,3 +123,23 @@ def test_compressed_methods_send_less_and_are_personalized(tmp_path: Path) -> No
             run.history.figure(model, 12, "test_accuracy")["mean"] for model in ("personal", "shared")
         )
         assert personal > shared
+
+
+@pytest.mark.slow
+def test_the_table_of_robustness_shows_who_holds(tmp_path: Path) -> None:
+    found = dc.robustness(EXAMPLES / "robustness.yaml", out=tmp_path / "runs")
+    worst = {(row["method"], row["fraction"]): row for row in found.worst().to_dicts()}
+    for fraction in (0.2, 0.4):
+        plain, trimmed = (
+            worst["FedAvg", fraction]["test_accuracy"],
+            worst["FedAvg, trimmed", fraction]["test_accuracy"],
+        )
+        assert plain < trimmed < worst["lp-proj-1", fraction]["test_accuracy"]
+    assert set(found.table()["assumed"].drop_nulls()) == {0.1, 0.4}
+    assert [path.suffix for path in found.save(tmp_path)] == [".csv", ".parquet", ".html"]
+
+
+def test_the_papers_table_of_robustness_is_a_grid() -> None:
+    grid = attack_grid(read_settings(EXAMPLES / "papers" / "lp-proj-attacks.yaml"))
+    # seven methods: clean, three attacks by three fractions, one by one; what trains alone: clean, three fractions
+    assert len(grid.grid.cells) == 3 * (7 * 11 + 4) and len(grid.places) == 8 * 11

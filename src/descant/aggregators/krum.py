@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import floor
 from typing import ClassVar, Literal
 
 import torch
@@ -22,9 +23,9 @@ def scores(squared: Tensor, f: int, convention: Convention = "paper") -> Tensor:
 
     "paper" (Blanchard et al., 2017): the sum of the squared distances to the S - f - 2 nearest others. "lp-proj",
     as that code has it: the sum of the S - f - 1 least distances, not squared, of which the first is the
-    zero distance to itself. Both look at S - f - 2 others.
+    zero distance to itself. Both look at S - f - 2 others; the paper at one at least.
     """
-    others = max(1, len(squared) - f - 2)
+    others = max(1 if convention == "paper" else 0, len(squared) - f - 2)
     near = squared.sort(1).values[:, 1 : 1 + others]  # the nearest to each is itself
     return (near if convention == "paper" else near.sqrt()).sum(1)
 
@@ -33,14 +34,22 @@ def scores(squared: Tensor, f: int, convention: Convention = "paper") -> Tensor:
 class Krum(Assuming):
     """Krum (Blanchard et al., 2017), section 4: the message with the least score, alone.
 
-    A score is the sum of the squared distances to the S - f - 2 nearest others. With `convention="lp-proj"` it is
-    that of the distances themselves, as in the code of lp-proj. It survives f attackers of 2f + 3 messages.
+    A score is the sum of the squared distances to the S - f - 2 nearest others. It survives f attackers of 2f + 3
+    messages. With `convention="lp-proj"` a score is the sum of the distances themselves, a share is rounded down,
+    and f is not cut to what can be survived, as in the code of lp-proj: if f is S - 2 or more, all scores are
+    zero, and the first message is taken.
     """
 
     name: ClassVar[str] = "krum"
     beside: ClassVar[int] = 3
 
     convention: Convention = "paper"
+
+    def attackers(self, messages: int) -> int:
+        if self.convention == "paper" or self.f is None:
+            return super().attackers(messages)
+        f = floor(round(self.f * messages, 9)) if isinstance(self.f, float) else self.f
+        return min(f, messages - 1)
 
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
@@ -80,6 +89,9 @@ class Bulyan(Krum):
 
     name: ClassVar[str] = "bulyan"
     per_attacker: ClassVar[int] = 4
+
+    def attackers(self, messages: int) -> int:
+        return Assuming.attackers(self, messages)  # there is no code of lp-proj for it
 
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -50,10 +50,28 @@ class _Median(Aggregator):
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(_Median):
-    """The median of every coordinate (Yin et al., 2018); of an even number, the middle of the two."""
+    """The median of every coordinate (Yin et al., 2018); of an even number, the middle of the two.
+
+    With `convention="lp-proj"` it is the lower of the two, without weights, as in the code of lp-proj.
+    """
 
     name: ClassVar[str] = "coordinate-median"
     psi: ClassVar[Penalty] = L1Norm()
+
+    convention: Literal["paper", "lp-proj"] = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = self.convention in ("paper", "lp-proj")
+        require(self, "convention", known, "'paper' or 'lp-proj'")
+        require(self, "convention", self.convention == "paper" or not self.delta, "'paper' where delta smooths it")
+
+    def __call__(
+        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
+    ) -> dict[str, Tensor]:
+        if self.convention == "paper":
+            return super().__call__(leaves, weights, record)
+        return {name: leaf.median(0).values for name, leaf in leaves.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

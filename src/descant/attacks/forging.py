@@ -1,4 +1,4 @@
-"""What attacks on messages share: whether they forge messages or how these move, and a factor for each attacker."""
+"""What attacks on messages share: what they forge of a message, and a factor for each attacker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ class Forging(Attack):
     """An attack that makes other numbers of an attacker's honest ones.
 
     on="message" forges the message itself, whatever a method sends: a model, an update, a projected vector, a dual.
-    on="update" forges how the message moves, where it says what it is. Whole numbers (of examples) stay.
+    on="update" forges how the message moves, where it says what it is. on="position" forges where the message
+    stands: of a method that sends w_k - w it forges w_k, and what is sent is the forged one less w. Whole numbers
+    (of examples) stay.
     """
 
-    on: Literal["message", "update"] = "message"
+    on: Literal["message", "update", "position"] = "message"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "on", self.on in ("message", "update"), "'message' or 'update'")
+        require(self, "on", self.on in ("message", "update", "position"), "'message', 'update' or 'position'")
 
     @property
     def updates(self) -> bool:
@@ -35,14 +37,18 @@ class Forging(Attack):
 
     @abstractmethod
     def forged(self, ctx: Context, name: str, leaf: Tensor, mail: Mail, benign: Mail) -> Tensor:
-        """What attackers send in the place of a leaf [M, ...], or of how it moves."""
+        """What attackers send in the place of a leaf [M, ...], or of how it moves, or of where it stands."""
 
     def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
-        honest = (
-            mail.updates() if self.updates else {n: leaf for n, leaf in mail.items() if leaf.is_floating_point()}
-        )
-        changed = {name: self.forged(ctx, name, leaf, mail, benign) for name, leaf in honest.items()}
-        return state, mail.moved(changed) if self.updates else mail.with_leaves(changed)
+        if self.on == "update":
+            honest = mail.updates()
+        elif self.on == "position":
+            honest = mail.positions()
+        else:
+            honest = {name: leaf for name, leaf in mail.items() if leaf.is_floating_point()}
+        forged = {name: self.forged(ctx, name, leaf, mail, benign) for name, leaf in honest.items()}
+        sent = {"message": mail.with_leaves, "update": mail.moved, "position": mail.placed}
+        return state, sent[self.on](forged)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor
 from typing import ClassVar, Literal
@@ -10,10 +11,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from descant.attacks.base import Attack
+from descant.attacks.base import Attack, Defence
+from descant.attacks.searching import most_harmful
 from descant.context import Context
 from descant.coupling.distances import squared_distances
-from descant.errors import require
+from descant.errors import SettingError, require
 from descant.mail import Mail
 from descant.trees import Tree
 
@@ -36,39 +38,97 @@ class Knowing(Attack):
         """What `attackers` send, knowing the updates [B, d] of the others."""
 
     def forge(self, ctx: Context, state: Tree, mail: Mail, benign: Mail) -> tuple[Tree, Mail]:
-        if not benign:
-            return state, mail
+        attackers = len(mail.clients)
+        return state, self.sent(mail, benign, lambda known: self.update(known, attackers)) if benign else mail
+
+    def sent(self, mail: Mail, benign: Mail, update: Callable[[Tensor], Tensor]) -> Mail:
+        """The attackers' mail with the update [d] that they make of those of the others [B, d], leaf by leaf."""
         changed = {}
         for name, known in benign.updates().items():
-            sent = self.update(known.reshape(len(known), -1).double(), len(mail.clients))
+            sent = update(known.reshape(len(known), -1).double())
             changed[name] = sent.to(known.dtype).view(known.shape[1:]).expand_as(mail[name])
-        return state, mail.moved(changed)
+        return mail.moved(changed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ALIE(Knowing):
+class Aimed(Knowing):
+    """An update on a line through the benign ones, as far along it as a factor says.
+
+    The factor is a number, or "search": then attackers know the server's aggregator, and try in each round which
+    factor takes the aggregate furthest from the mean of the benign messages. The factors that they try are the
+    paper's own, powers of two from 1/16 to 32, and some beside the best of these.
+    """
+
+    @property
+    @abstractmethod
+    def factor(self) -> float | Literal["search"] | None:
+        """How far; None is what the paper says."""
+
+    @abstractmethod
+    def papers(self, benign: int, attackers: int) -> float:
+        """The factor of the paper."""
+
+    @abstractmethod
+    def along(self, benign: Tensor, factor: float) -> Tensor:
+        """The update [d] at a factor, from those of the others [B, d]."""
+
+    def update(self, benign: Tensor, attackers: int) -> Tensor:
+        if self.factor == "search":
+            raise SettingError(f"attacks: '{self.name}' searches against an aggregator: call its `against`")
+        return self.along(benign, self.papers(len(benign), attackers) if self.factor is None else self.factor)
+
+    def against(self, ctx: Context, state: Tree, mail: Mail, benign: Mail, defence: Defence) -> tuple[Tree, Mail]:
+        if self.factor != "search" or not benign:
+            return self.forge(ctx, state, mail, benign)
+
+        def at(factor: float) -> Mail:
+            return self.sent(mail, benign, lambda known: self.along(known, factor))
+
+        def harm(factor: float) -> float:
+            return self.distance(defence(at(factor)), benign)
+
+        return state, at(most_harmful(harm, self.papers(len(benign.clients), len(mail.clients))))
+
+    def distance(self, combined: Tree, benign: Mail) -> float:
+        """How far what the server would combine is from the mean of the benign messages, over all leaves."""
+        known = [name for name in benign.references if name in combined]
+        if not known:
+            raise SettingError(
+                f"attacks: '{self.name}' searches against the run's aggregator, and the method combines messages "
+                "by itself: give it a number"
+            )
+        off = [(combined[name].double() - benign[name].double().mean(0)).flatten() for name in known]
+        return float(torch.linalg.vector_norm(torch.cat(off)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALIE(Aimed):
     """A little is enough (Baruch et al., 2019), Algorithm 3: mean - z std of the benign updates, coordinate by
     coordinate.
 
-    By default z is the paper's: the largest for which enough benign clients are further from the mean, so that a
-    majority with the attackers among it supports theirs.
+    By default `z` is the paper's: the largest for which enough benign clients are further from the mean, so that a
+    majority with the attackers among it supports theirs. With z = "search" it is, in each round, the one that takes
+    the aggregate furthest from the benign mean, by trying: attackers know the server's aggregator.
     """
 
     name: ClassVar[str] = "alie"
 
-    z: float | None = None
+    z: float | Literal["search"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "z", self.z is None or abs(self.z) < float("inf"), "a number, or nothing")
+        right = self.z in (None, "search") or (isinstance(self.z, int | float) and abs(self.z) < float("inf"))
+        require(self, "z", right, "a number, 'search', or nothing")
 
-    def update(self, benign: Tensor, attackers: int) -> Tensor:
-        return benign.mean(0) - self.strength(len(benign), attackers) * benign.std(0, correction=0)
+    @property
+    def factor(self) -> float | Literal["search"] | None:
+        return self.z
 
-    def strength(self, benign: int, attackers: int) -> float:
+    def along(self, benign: Tensor, factor: float) -> Tensor:
+        return benign.mean(0) - factor * benign.std(0, correction=0)
+
+    def papers(self, benign: int, attackers: int) -> float:
         """z: the quantile of N(0, 1) at (n - m - s) / (n - m) with s = floor(n/2 + 1) - m supporters."""
-        if self.z is not None:
-            return self.z
         n, m = benign + attackers, attackers
         supporters = floor(n / 2 + 1) - m
         share = min(max((n - m - supporters) / (n - m), 1e-6), 1 - 1e-6)  # finite, also for a majority of attackers
@@ -76,19 +136,33 @@ class ALIE(Knowing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerProduct(Knowing):
-    """Inner-product manipulation, IPM (Xie et al., 2020): -epsilon times the mean of the benign updates."""
+class InnerProduct(Aimed):
+    """Inner-product manipulation, IPM (Xie et al., 2020): -epsilon times the mean of the benign updates.
+
+    With `epsilon` = "search" it is, in each round, the one that takes the aggregate furthest from the benign mean,
+    by trying: attackers know the server's aggregator.
+    """
 
     name: ClassVar[str] = "ipm"
 
-    epsilon: float = 0.1
+    epsilon: float | Literal["search"] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "epsilon", 0 < self.epsilon < float("inf"), "a positive number")
+        right = self.epsilon == "search" or (
+            isinstance(self.epsilon, int | float) and 0 < self.epsilon < float("inf")
+        )
+        require(self, "epsilon", right, "a positive number, or 'search'")
 
-    def update(self, benign: Tensor, attackers: int) -> Tensor:
-        return -self.epsilon * benign.mean(0)
+    @property
+    def factor(self) -> float | Literal["search"] | None:
+        return self.epsilon
+
+    def along(self, benign: Tensor, factor: float) -> Tensor:
+        return -factor * benign.mean(0)
+
+    def papers(self, benign: int, attackers: int) -> float:
+        return 0.1
 
 
 @dataclass(frozen=True, kw_only=True)

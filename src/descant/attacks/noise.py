@@ -50,7 +50,7 @@ class RandomUpdate(Forging):
 
     name: ClassVar[str] = "random-update"
 
-    on: Literal["message", "update"] = "update"
+    on: Literal["message", "update", "position"] = "update"
 
     def forged(self, ctx: Context, name: str, leaf: Tensor, mail: Mail, benign: Mail) -> Tensor:
         size = leaf.reshape(len(leaf), -1).std(1, correction=0)

@@ -24,7 +24,7 @@ class Replacement(Forging):
     name: ClassVar[str] = "replacement"
 
     factor: float | None = None
-    on: Literal["message", "update"] = "update"
+    on: Literal["message", "update", "position"] = "update"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,7 +39,7 @@ class Replacement(Forging):
 class RandomScale(Drawn):
     """A message times c ~ N(0, tau^2), anew in each round and for each attacker; its sign is random too.
 
-    With noisy labels it is the data poisoning of lp-proj (Lin et al., 2024), section 7.3, with tau = 20:
+    With noisy labels it is the data poisoning of lp-proj (Lin et al., 2024), section 5.4, with tau = 20:
     attacks=["random-labels", "random-scale"]. `tau` is a standard deviation.
     """
 

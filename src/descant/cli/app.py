@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from descant.cli.budget import budget
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.export import export
+from descant.cli.options import File, First, Json, Quiet, Set, interruptible
 from descant.cli.plain import App
+from descant.cli.robustness import robustness
 from descant.cli.theory import theory
-from descant.errors import BusyError
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -61,15 +63,6 @@ class ReportFormat(StrEnum):
     LATEX = "latex"
 
 
-File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="settings")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a setting of the file")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress")]
-Json = Annotated[bool, typer.Option("--json", help="progress and results as JSON lines, for programs")]
-First = Annotated[int, typer.Option(help="choose rounds from this one on")]
-
-
 def _version(asked: bool) -> None:
     if asked:
         print(__version__)
@@ -87,19 +80,6 @@ def _resumable(folder: Path) -> Iterator[None]:
         if not unfinished(folder):
             raise
         err.print(f"descant: interrupted; go on with: descant resume {folder}", highlight=False, soft_wrap=True)
-        raise typer.Exit(130) from None
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Say how to go on, when the user interrupts a comparison, or other processes are still at work on it."""
-    try:
-        yield
-    except BusyError as error:
-        err.print(f"descant: {error}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(3) from None
-    except KeyboardInterrupt:
-        err.print("descant: interrupted; the same command goes on from here", highlight=False)
         raise typer.Exit(130) from None
 
 
@@ -192,13 +172,17 @@ def compare(
     from descant.experiment.settings import read_settings
 
     grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
-    with _interruptible(), Progress(quiet, as_json) as progress:
+    with interruptible(), Progress(quiet, as_json) as progress:
         results = list(progress.run(grid))
     if not as_json:
         comparison_table(results, out, first=first)
         for name in figures or ():
             print_figure(results, name, out, first)
         out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
+
+
+app.command()(robustness)
+app.command()(budget)
 
 
 @app.command()
@@ -254,22 +238,25 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """List what can be named in settings: methods, aggregators, data sets, models and so on."""
-    from descant.catalog import CATALOG
-    from descant.cli.tables import entries_table, kinds_table
-    from descant.listing import entries
+    from descant.catalog import CATALOG, SETS
+    from descant.cli.tables import entries_table, kinds_table, presets_table
+    from descant.listing import entries, presets
 
     if kind is None:
-        names = {each.value: list(CATALOG.get(each.value, ())) for each in Kind}
+        names = {each.value: [*CATALOG.get(each.value, ()), *SETS.get(each.value, ())] for each in Kind}
         if as_json:
             print(json.dumps(names, indent=2))
         else:
             out.print(kinds_table(names))
         return
     found: list[dict[str, Any]] = entries(kind.value) if kind.value in CATALOG else []
+    sets = presets(kind.value)
     if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        out.print(entries_table(kind.value, found))
+        print(json.dumps(found + sets, indent=2))
+        return
+    out.print(entries_table(kind.value, found))
+    if sets:
+        out.print(presets_table(kind.value, sets))
 
 
 @app.command()

@@ -21,6 +21,7 @@ def event_of(record: Record) -> dict[str, Any] | None:
         case Evaluated():
             means = {f"{part}_loss": record.mean(part, loss=True) for part in record.loss}
             means |= {f"{part}_metric": record.mean(part) for part in record.metric}
+            means |= {f"{part}_attack_success": record.mean_success(part) for part in record.success}
             return {"event": "evaluated", "round": record.round, "model": record.model} | means
         case Collapse():
             return {"event": "collapse"} | vars(record)

@@ -14,6 +14,7 @@ from descant.errors import unknown
 from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.harm import worse_than_alone
+from descant.experiment.history import SUCCESS
 from descant.experiment.table import (
     LabelRow,
     beside,
@@ -40,6 +41,8 @@ def print_run(run: Run, console: Console) -> None:
     wanted = {f"test {metric}": f"test_{metric}.mean"}
     wanted |= {statistic.replace("_", " "): f"test_{metric}.{statistic}" for statistic in _STATISTICS}
     wanted |= {"test loss": "test_loss.mean", "train loss": "train_loss.mean"}
+    if any(f".test_{SUCCESS}." in name for name in figures):
+        wanted["attack success"] = f"test_{SUCCESS}.mean"
     rules = [
         (model, rule)
         for model in run.history.evaluated
@@ -79,6 +82,9 @@ def comparison_table(
         "worst 10 %": (f"{model}.test_{metric}.worst_10@{rule}", 1),
         "train loss": (f"{model}.train_loss.mean@{rule}", 5),
     }
+    backdoor = f"{model}.test_{SUCCESS}.mean@{rule}"
+    if any(backdoor in row.mean for row in found):
+        figures["attack success"] = (backdoor, 1)
     columns = [Column(head, [_figure(row, name) for row in found], rank) for head, (name, rank) in figures.items()]
     for other in ("shared", "selected"):
         if other != model and any(other in run.history.evaluated for _, run in results):
@@ -160,6 +166,24 @@ def entries_table(kind: str, entries: Sequence[dict[str, Any]]) -> Table:
         fields = ", ".join(f["name"] if f["required"] else f"{f['name']}={f['default']}" for f in entry["fields"])
         table.add_row(entry["name"], entry["summary"], fields)
     return table
+
+
+def presets_table(kind: str, presets: Sequence[dict[str, Any]]) -> Table:
+    """Names that stand for several parts: what they are, the parts, and the shares of attackers in the paper."""
+    table = Table(title=f"presets of {kind}", title_justify="left", show_lines=True)
+    for heading in ("name", "what it is", f"the same {kind}", "malicious"):
+        table.add_column(heading)
+    for preset in presets:
+        parts = (
+            f"{part['name']}({', '.join(f'{f}={_brief(v)}' for f, v in part.items() if f != 'name')})"
+            for part in preset["parts"]
+        )
+        table.add_row(preset["name"], preset["summary"], ", ".join(parts), ", ".join(map(str, preset["malicious"])))
+    return table
+
+
+def _brief(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def kinds_table(names: dict[str, list[str]]) -> Table:

@@ -44,13 +44,12 @@ class Clients:
         down: Broadcast,
         folder: Path | None = None,
     ) -> None:
-        self.execution, self.data, self.method, self.plan = execution, data, method, plan
+        self.execution, self.method, self.plan = execution, method, plan
         self.task = execution.task
         self.here = data.numbers if data.numbers is not None else torch.arange(len(data), device=ctx.x0.device)
         self._start = ctx.at(0)
         self._statistics = self.task.buffer_start().to(ctx.x0.device)  # that clients start with
-        self._training = Surroundings(execution, data, plan.stragglers, plan.drop_last, plan.own_start)
-        self._deployed = Surroundings(execution, data, drop_last=plan.drop_last, own_start=plan.own_start)
+        self.use(data)
         self.keeps_sent = keeps_sent(method, plan)
         self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
         self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
@@ -61,6 +60,13 @@ class Clients:
         else:
             self.store = mapped = MappedStore(len(data), self._first_state, folder, ACCOUNTS)
             self.ledger = Ledger(len(data), mapped.files)
+
+    def use(self, data: FederatedData) -> None:
+        """Work on these data from now on: other examples, of the same clients."""
+        plan = self.plan
+        self.data = data
+        self._training = Surroundings(self.execution, data, plan.stragglers, plan.drop_last, plan.own_start)
+        self._deployed = Surroundings(self.execution, data, drop_last=plan.drop_last, own_start=plan.own_start)
 
     def work(self, ctx: Context, who: Tensor, down: Broadcast, sends: Tensor | None = None) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from descant.context import Context
+from descant.data import Part
 from descant.engine.ledger import KINDS
 from descant.engine.links import through
-from descant.engine.measure import measure
+from descant.engine.measure import measure, obeyed
 from descant.engine.records import Account, Evaluated
 from descant.errors import require
 from descant.execution.batches import Rows
@@ -71,10 +72,13 @@ def evaluate(
     at_once: int,
     newcomers: Newcomers | None = None,
     sees: Sees | None = None,
+    probe: Callable[[Part], Part | None] | None = None,
 ) -> Iterator[Evaluated | Account]:
     """Loss and metric of every client's models on each part, as the run's `Evaluation` asks; last the accounts.
 
-    The newcomers' come after those of the others, and are shown to nobody.
+    The newcomers' come after those of the others, and are shown to nobody. `probe` makes of a part's examples those
+    that attackers want to be answered as they say (a backdoor), if they want any; on test data it is told how many
+    are.
     """
     wanted, method = clients.plan.evaluation, clients.method
     groups = [clients]
@@ -90,6 +94,8 @@ def evaluate(
         if model == "shared" and not method.personalizes and "personal" in wanted.models:
             continue  # it is what clients deploy, and was shown with it
         found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
+        wants = {group: probe(group.data.test) if probe and "test" in found else None for group in groups}
+        answered: list[Tensor] = []
         models = [(group, models_of(ctx, group, server, model, group.here, at_once)) for group in groups]
         for group, who, x, buffers in ((group, *some) for group, chunks in models for some in chunks):
             if sees is not None and group is clients:
@@ -100,9 +106,12 @@ def evaluate(
             for part, blocks in found.items():
                 rows = Rows(group.data.part(part), who, group.data.places(who))
                 blocks.append(measure(clients.execution, x, buffers, rows))
+            if (wanted_of := wants[group]) is not None:
+                answered.append(obeyed(clients.execution, x, buffers, Rows(wanted_of, who, group.data.places(who))))
         loss = {part: torch.cat([block[0] for block in blocks]) for part, blocks in found.items()}
         metric = {part: torch.cat([block[1] for block in blocks]) for part, blocks in found.items()}
-        evaluated[model] = Evaluated(ctx.round, model, loss, metric, counted)
+        success = {"test": torch.cat(answered)} if answered else {}
+        evaluated[model] = Evaluated(ctx.round, model, loss, metric, counted, success)
         yield evaluated[model]
     if "selected" in wanted.models and len(evaluated) == 2:
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
@@ -145,4 +154,5 @@ def select(personal: Evaluated, shared: Evaluated, higher_is_better: bool) -> Ev
         return {part: torch.where(takes, common[part], own[part]) for part in own}
 
     figures = (of(personal.loss, shared.loss), of(personal.metric, shared.metric))
-    return Evaluated(personal.round, "selected", *figures, personal.counted)
+    success = of(personal.success, shared.success)
+    return Evaluated(personal.round, "selected", *figures, personal.counted, success)

@@ -71,6 +71,18 @@ def references(method: Method, mail: Mail, down: Broadcast, last: Tree) -> Tree:
     return found
 
 
+def as_heard(method: Method, mail: Mail, down: Broadcast) -> Mail:
+    """Some mail with the broadcast's points beside its leaves, for those who forge where messages stand."""
+    heard: Tree = {}
+    for name, sent in method.sends.items():
+        beside = sent.beside if sent.of == LAST else sent.of
+        if name in mail and beside in down:
+            leaf = down[beside]
+            heard[name] = leaf.rows[mail.clients] if isinstance(leaf, PerClient) else leaf[None]
+    differences = tuple(name for name in heard if method.sends[name].what == "difference")
+    return replace(mail, heard=heard, differences=differences)
+
+
 def sent_like(method: Method, ctx: Context, down: Broadcast) -> Tree:
     """The shapes of the leaves that say what they are, without running the method: one row [1, ...] each, zero."""
     first = method.first_sent(ctx)

@@ -9,9 +9,13 @@ from torch import Tensor
 
 from descant.execution import Execution
 from descant.execution.batches import Rows
+from descant.task import Metric
 from descant.task.tallies import Mean, Tally
 
 _BLOCK = 2**23  # input numbers looked at in one go
+_OBEYED = Metric(
+    "attack_success", lambda counts: counts.hits.sum(1) / counts.actual.sum(1), higher_is_better=True, over="counts"
+)
 
 
 def measure(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -28,6 +32,14 @@ def measure(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows) -> tup
 def mean_loss(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows) -> Tensor:
     """The mean loss [K], in float64, of the models x [K, d] on all of `rows`' examples."""
     return tallied(execution, x, buffers, rows, Mean(execution.task.loss, len(x), x.device))[0]
+
+
+def obeyed(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows) -> Tensor:
+    """The share [K], in float64, of `rows`' examples that the models x [K, d] take for the class of their target.
+
+    Clients without an example get NaN.
+    """
+    return tallied(execution, x, buffers, rows, _OBEYED.tally(len(x), x.device))[0]
 
 
 def tallied(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows, *tallies: Tally) -> list[Tensor]:

@@ -63,6 +63,8 @@ class Plan:
                     f"attacks: '{attack.name}' is to act on updates here, and the method '{method.name}' does not "
                     "say what it sends (`sends`): it would change nothing"
                 )
+        if sum(type(attack).probe is not Attack.probe for attack in self.attacks) > 1:
+            raise SettingError("attacks: there are two backdoors, and figures are of one: leave one out")
         steps = self.aggregator.steps if isinstance(self.aggregator, Chain) else (self.aggregator,)
         for step in steps if not method.sends and not method.mute else ():
             if isinstance(step, Before) and step.updates:

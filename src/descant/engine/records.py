@@ -37,10 +37,17 @@ class Evaluated:
     loss: dict[str, Tensor]
     metric: dict[str, Tensor]
     counted: Tensor | None = None  # [N] whom figures are of: the benign clients that take part; None is all
+    success: dict[str, Tensor] = field(default_factory=dict)  # how often a backdoor works, by part
 
     def mean(self, part: str, loss: bool = False) -> float:
         """The mean metric, or loss, on a part, over those who are counted and have it."""
-        values = (self.loss if loss else self.metric)[part]
+        return self._mean((self.loss if loss else self.metric)[part])
+
+    def mean_success(self, part: str) -> float:
+        """How often a backdoor works on a part, as the mean over those who are counted and have it."""
+        return self._mean(self.success[part])
+
+    def _mean(self, values: Tensor) -> float:
         return float((values if self.counted is None else values[self.counted]).nanmean())
 
 

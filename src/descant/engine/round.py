@@ -5,36 +5,38 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from descant.attacks import Seen
 from descant.context import Context
 from descant.draws import uniform
+from descant.engine.attackers import Attackers
 from descant.engine.clients import Clients
-from descant.engine.links import Broadcast, through
+from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, RoundRecord
 from descant.engine.server import Server
+from descant.execution import Loop
 from descant.mail import Form, Mail
-from descant.trees import Tree, under, within
+from descant.trees import Tree
 
 
 class Round:
     """The rounds of a federation whose clients are all here, `at_once` of them at a time."""
 
-    def __init__(self, clients: Clients, server: Server, plan: Plan, at_once: int) -> None:
+    def __init__(self, clients: Clients, server: Server, plan: Plan, at_once: int, attackers: Attackers) -> None:
         self.clients, self.server, self.plan, self.at_once = clients, server, plan, at_once
-        self.method, self.ledger = clients.method, clients.ledger
-        self.malicious = plan.malicious.to(clients.here.device)
-        self.attackers: Tree = {}  # what the attackers remember, by attack
+        self.method, self.ledger, self.attackers = clients.method, clients.ledger, attackers
 
     def play(self, ctx: Context) -> RoundRecord:
         """Carry a round out. `CollapseError` is raised where the federation diverges."""
         self.ledger.open()
+        self.look(ctx)
         cohort = self.server.sample(ctx)
         silent = self.method.silent(self.server.view(ctx))
         down = {} if silent in (True, "down") else self.downlink(ctx, self.server.broadcast(ctx))
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"))
-        sent = self.attack(ctx, self.clients.refer(mail, down))
+        sent = self.attack(ctx, self.clients.refer(mail, down), down)
         mail, lost, refused = self.uplink(ctx, sent, down)
-        if refused and not lost and not mail and not bool(torch.isin(sent.clients, self.malicious).all()):
+        if refused and not lost and not mail and not bool(self.attackers.among(sent).all()):
             raise CollapseError(f"none of the {refused} messages was finite")
         self.ledger.report(self.server.step(ctx, mail))
         self.reply(ctx, mail.clients)
@@ -54,17 +56,33 @@ class Round:
             lots.append(self.clients.work(ctx, who, down, sending))
         return Mail.join(lots)
 
-    def attack(self, ctx: Context, mail: Mail) -> Mail:
+    def look(self, ctx: Context) -> None:
+        """Let the attackers look at the model before a round, and change by it what they train on."""
+
+        def sight() -> Seen:
+            task, batched = self.clients.task, not isinstance(self.clients.execution, Loop)
+            if self.method.has_shared:
+                x, buffers = self.server.shared(ctx)
+                return Seen(task, x[None], buffers[None], batched)
+            down = self.downlink(ctx, self.server.broadcast(ctx))
+            return Seen(task, *self.clients.personal(ctx, self.attackers.who, down), batched)
+
+        data = self.attackers.look(ctx, self.clients.data, sight)
+        if data is not self.clients.data:
+            self.clients.use(data)
+
+    def attack(self, ctx: Context, mail: Mail, down: Broadcast) -> Mail:
         """The mail with the messages of malicious clients forged."""
-        forged = torch.isin(mail.clients, self.malicious)
+        forged = self.attackers.among(mail)
         if not mail or not bool(forged.any()):
             return mail
-        mine, benign = mail.only(forged), mail.only(~forged)
-        ctx = ctx.of_parties(mine.clients)
-        for i, attack in enumerate(self.plan.attacks):
-            memory, mine = attack.forge(ctx, within(str(i), self.attackers), mine, benign)
-            self.attackers |= under(str(i), memory)
-        return mail.but(forged, mine)
+
+        def defence(sent: Mail) -> Tree:
+            told = mail.but(forged, sent)
+            return self.server.rehearse(ctx, told if self.plan.keep_nonfinite else told.only(told.finite()))
+
+        mine, benign = as_heard(self.method, mail.only(forged), down), mail.only(~forged)
+        return mail.but(forged, self.attackers.forge(ctx, mine, benign, defence))
 
     def uplink(self, ctx: Context, mail: Mail, down: Broadcast) -> tuple[Mail, int, int]:
         """The mail as it reaches the server, how many messages were lost, and how many were refused."""

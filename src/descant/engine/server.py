@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,16 @@ from descant.state import ClientStore, HeldRows, MappedStore
 from descant.trees import Tree, under, within, without
 
 _OURS = (STATISTICS, "aggregator", "attackers", "run")  # owners of leaves beside the method's
+
+
+class _Taken(NamedTuple):
+    """What the mail of a round makes of the server."""
+
+    state: Tree  # of the method
+    memory: Tree  # of the aggregator
+    statistics: Tensor
+    combined: Tree  # what the aggregator made of the messages, by leaf
+    figures: Tree
 
 
 class Server:
@@ -113,37 +124,52 @@ class Server:
         if not mail:
             return {}
         self._remember(mail, decoded)
+        taken = self._take(ctx, mail)
+        self._memory, self.statistics, state = taken.memory, taken.statistics, taken.state
+        self.held.replace({name: state[name] for name in self.method.held})
+        # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
+        self._state = {n: leaf.contiguous() for n, leaf in state.items() if n not in self.method.held}
+        self._check_finite()
+        return taken.figures
+
+    def rehearse(self, ctx: Context, mail: Mail) -> Tree:
+        """What the aggregator would make of some mail, by leaf. Nothing is kept of it."""
+        return self._take(ctx, mail).combined if mail else {}
+
+    def _take(self, ctx: Context, mail: Mail) -> _Taken:
+        """What becomes of the mail of a round. Nothing is kept here."""
+        memory, statistics, found = self._memory, self.statistics, Tree()
         leaves = dict(mail)
         # Running statistics are combined once, with the first leaves of the senders.
         waiting = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
         facts = {name: leaves.pop(name) for name in self.plan.aggregator.reads}
-        received = replace(mail, leaves=leaves, ctx=ctx.of_server(), facts=facts)
+        figures = dict(mail.figures)
+        received = replace(mail, leaves=leaves, ctx=ctx.of_server(), facts=facts, figures=figures)
 
         def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
+            nonlocal statistics
             of_senders = all(len(leaf) == len(mail.clients) for leaf in leaves.values())
             # Of rows that the server holds of all clients, who is chosen among them is not one of the senders.
             along = {name: waiting.pop(name) for name in list(waiting)} if of_senders else {}
             combined = combine({**leaves, **along}, weights)
             if along:
-                self.statistics = combined.pop(STATISTICS)
+                statistics = combined.pop(STATISTICS)
+            found.update(combined)
             return combined
 
         def combine(leaves: Mapping[str, Tensor], weights: Tensor | None) -> Tree:
+            nonlocal memory
             references = {name: leaf for name, leaf in received.references.items() if name in leaves}
             ballot = replace(received, leaves=dict(leaves), weights=weights, references=references)
             if any(len(leaf) != len(mail.clients) for leaf in leaves.values()):
                 ballot = _of_everyone(ballot)
-            self._memory, combined = self.plan.aggregator.combine(received.ctx, self._memory, ballot)
+            memory, combined = self.plan.aggregator.combine(received.ctx, memory, ballot)
             return combined
 
         state = self.method.server(self.view(ctx), received, aggregate)
         if waiting:  # the method combined no leaves of the senders, or did so by itself
             aggregate({})
-        self.held.replace({name: state[name] for name in self.method.held})
-        # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
-        self._state = {n: leaf.contiguous() for n, leaf in state.items() if n not in self.method.held}
-        self._check_finite()
-        return received.figures
+        return _Taken(state, memory, statistics, found, figures)
 
     def _check_finite(self) -> None:
         for name, leaf in self.state.items():

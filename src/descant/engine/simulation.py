@@ -11,6 +11,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.data import FederatedData
+from descant.engine.attackers import Attackers
 from descant.engine.clients import Clients
 from descant.engine.evaluation import Sees, evaluate
 from descant.engine.links import through
@@ -52,11 +53,8 @@ class Simulation:
         self.round = 0
         self.last = plan.rounds  # the round to end with
         self.secret = randbits(62) if plan.secret is None else plan.secret
-        start = self.context(0)
-        for attack in plan.attacks:
-            malicious = plan.malicious.to(device)
-            data = attack.poison(start.of_parties(malicious), data, malicious)
-        self.data = data
+        start, self.attackers = self.context(0), Attackers(plan.attacks, plan.malicious.to(device))
+        data = self.attackers.poison(start, data)
         self.server = Server(start, execution, method, plan, data.train.sizes, folder and folder.parent)
         told = self.server.broadcast(start)
         self.clients = Clients(start, execution, data, method, plan, told, folder)
@@ -65,9 +63,14 @@ class Simulation:
             check(method, self.server, start)
             self.newcomers = Newcomers(start, execution, newcomers, method, plan, told)
         self.ledger = self.clients.ledger
-        self.rounds = Round(self.clients, self.server, plan, trained_at_once)
+        self.rounds = Round(self.clients, self.server, plan, trained_at_once, self.attackers)
         self.sees: Sees | None = None  # whoever wants to see the models that are evaluated
         self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
+
+    @property
+    def data(self) -> FederatedData:
+        """What the clients hold, as attackers have poisoned it."""
+        return self.clients.data
 
     @property
     def store(self) -> ClientStore:
@@ -93,7 +96,8 @@ class Simulation:
         while True:
             if self.plan.evaluation.due(self.round, self.last):
                 ctx, at_once = self.context(self.round), self.evaluated_at_once
-                yield from evaluate(ctx, self.clients, self.server, at_once, self.newcomers, self.sees)
+                others = (self.newcomers, self.sees, self.attackers.probe)
+                yield from evaluate(ctx, self.clients, self.server, at_once, *others)
             if self.round >= self.last:
                 return
             self.round += 1
@@ -110,7 +114,7 @@ class Simulation:
     def snapshot(self) -> Snapshot:
         """What the last round left: enough to go on from, together with what the stores have settled."""
         rows = {name: store.changed() for name, store in self.stores.items()}
-        server = self.server.tree() | under("attackers", self.rounds.attackers)
+        server = self.server.tree() | under("attackers", self.attackers.memory)
         return Snapshot(self.round, server, rows, self.ledger.of(rows["clients"][0]))
 
     def settle(self, snapshot: Snapshot) -> None:
@@ -124,7 +128,8 @@ class Simulation:
         device = self.x0.device
         self.round = snapshot.round
         self.server.restore(without(snapshot.server, "attackers"))
-        self.rounds.attackers = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
+        memory = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
+        self.clients.use(self.attackers.recall(self.context(self.round), memory, self.data))
         for name, (who, rows) in snapshot.rows.items():
             if len(who):
                 self.stores[name].write(who, rows)

@@ -197,6 +197,9 @@ class View:
         self.scored = self.scored + rows.sizes
         return mean_loss(self.setting.execution, x, statistics, rows).to(x.dtype)
 
+    def count(self, steps: Tensor) -> None:
+        self.evaluations, self.examples = self.evaluations + steps, self.examples + steps
+
     def record(self, name: str, values: Tensor) -> None:
         self.figures[name] = self.figures.get(name, torch.zeros_like(values, dtype=torch.float64)) + values
 

@@ -11,7 +11,7 @@ clients are. So nothing that is missing, stale or of another run is gone on from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from torch import Tensor
 from descant.engine import Record, Simulation, Snapshot
 from descant.errors import DamagedError
 from descant.experiment.segments import read_segment, write_segment
-from descant.sealed import damaged, read_tensors, write_tensors
+from descant.sealed import Digests, damaged, read_tensors, write_tensors
 from descant.state import Leaves
 from descant.trees import under, within
 
@@ -64,7 +64,12 @@ class Commits:
         stores, changed = _stores(simulation), _changed(snapshot)
         others = {name: leaves.others(changed[name]) for name, leaves in stores.items()}
         history = {"segments": self._segments, "history": self._history, "models": models}
-        _write(file, snapshot, {"begun": self.begun, "base": self._round, "others": others} | history)
+        digests = {
+            f"rows.{name}.{leaf}": found
+            for name, store in simulation.stores.items()
+            for leaf, found in store.digests(*snapshot.rows[name]).items()
+        }
+        _write(file, snapshot, {"begun": self.begun, "base": self._round, "others": others} | history, digests)
         simulation.settle(snapshot)
         self._round = snapshot.round
         self._files.append(file)
@@ -142,11 +147,11 @@ def _rolled(history: str, checksum: str) -> str:
     return blake2b(f"{history} {checksum}".encode(), digest_size=16).hexdigest()
 
 
-def _write(path: Path, snapshot: Snapshot, about: dict[str, Any]) -> None:
+def _write(path: Path, snapshot: Snapshot, about: dict[str, Any], digests: Mapping[str, Digests]) -> None:
     tensors = under("server", snapshot.server) | {"spent": snapshot.spent}
     for store, (who, rows) in snapshot.rows.items():
         tensors |= {f"who.{store}": who} | under(f"rows.{store}", rows)
-    write_tensors(path, tensors, {"round": snapshot.round} | about)
+    write_tensors(path, tensors, {"round": snapshot.round} | about, digests)
 
 
 def _read(path: Path, begun: str) -> tuple[Snapshot, dict[str, Any]]:

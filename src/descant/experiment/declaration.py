@@ -146,7 +146,8 @@ class Settings:
         accepts="Codec | Spec",
     )
     attacks: tuple[Attack, ...] = setting(
-        "what malicious clients do: one attack or several, by object, name or spec.",
+        "what malicious clients do: one attack or several, by object, name or spec, or a paper's by the name of a "
+        "preset, as in lp-proj/sign-flip.",
         "result",
         Parts("attacks"),
         (),

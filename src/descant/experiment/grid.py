@@ -101,9 +101,14 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None, callbacks:
     hold for this method alone. `seeds` is a list, or how many.
     """
     stops = Listening(callbacks=callbacks).identity()
-    cells = [FromFile(RunSettings.of(settings, at), stops) for settings, at in rows_of(values)]
+    cells = [file_cell(settings, at, stops) for settings, at in rows_of(values)]
     refuse_same_folders(cells)
     return Grid(tuple(cells), folder, callbacks)
+
+
+def file_cell(settings: Mapping[str, Any], at: Mapping[str, str], stops: list[Any]) -> Cell:
+    """The cell of a run whose settings a file holds."""
+    return FromFile(RunSettings.of(settings, at), stops)
 
 
 def rows_of(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:

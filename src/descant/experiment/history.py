@@ -14,6 +14,7 @@ from descant.engine import Account, Collapse, Evaluated, Record, RoundRecord
 from descant.metrics import across_clients, share_worse
 
 Whose = Literal["benign", "malicious", "all", "newcomers"]
+SUCCESS = "attack_success"  # how often a backdoor works: less is better, and not every client defines it
 SPENT = ("gradients", "examples", "scored", "bytes_up", "bytes_down")
 
 
@@ -84,11 +85,16 @@ class History:
             case Evaluated():
                 columns = {f"{part}_loss": values.cpu().numpy() for part, values in record.loss.items()}
                 columns |= {f"{part}_{self.metric}": v.cpu().numpy() for part, v in record.metric.items()}
+                columns |= {f"{part}_{SUCCESS}": v.cpu().numpy() for part, v in record.success.items()}
                 self.evaluated.setdefault(record.model, {})[record.round] = columns
                 for part in record.metric:
                     self._means.get((record.model, part), {}).pop(record.round, None)
             case Collapse():
                 self.collapse = record
+
+    def columns(self, model: str) -> list[str]:
+        """What was evaluated of a model, by column."""
+        return list(next(iter(self.evaluated.get(model, {}).values()), {}))
 
     def figure(self, model: str, round: int, column: str, whose: Whose = "benign") -> dict[str, float]:
         """One evaluated column in a few numbers across clients."""
@@ -109,7 +115,8 @@ class History:
         mine = measure == self.metric
         better = self.higher_is_better if mine else False
         members = self.federation.members(whose)
-        sizes, undefined = self.federation.sizes[part][members], mine and self.may_be_undefined
+        undefined = measure == SUCCESS or (mine and self.may_be_undefined)
+        sizes = self.federation.sizes[part][members]
         return across_clients(values[..., members], sizes, better, undefined=undefined)
 
     def best_round(self, model: str, part: str, first: int) -> int | None:

@@ -130,15 +130,21 @@ class FromObjects(Cell):
         return {name: getattr(self.settings, name) for name in declared(Settings)}
 
 
+def object_cell(
+    problem: Problem, settings: Mapping[str, Any], at: Mapping[str, str], stops: list[Any]
+) -> FromObjects:
+    """The cell of a run on objects."""
+    method = PartOf("methods").check(at["method"], settings["method"])
+    own = {name: value for name, value in settings.items() if name != "method"}
+    return FromObjects(problem, method, Settings.of(own, at), stops)
+
+
 def grid_of(
     problem: Problem, values: Mapping[str, Any], folder: Path | None = None, callbacks: tuple[Callback, ...] = ()
 ) -> Grid:
     """The grid of a comparison on objects: `methods`, `seeds`, and settings of `simulate` that all runs share."""
     stops = Listening(callbacks=callbacks).identity()
-    cells = []
-    for settings, at in rows_of(values):
-        method = PartOf("methods").check(at["method"], settings.pop("method"))
-        cells.append(FromObjects(problem, method, Settings.of(settings, at), stops))
+    cells = [object_cell(problem, settings, at, stops) for settings, at in rows_of(values)]
     problem.of(cells[0].seed)  # what is no task and no data is refused before anything runs
     if folder is not None:
         refuse_same_folders(cells)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from descant.aggregators import Chain
-from descant.catalog import BASES, brief, brief_spec, build, check_spec, describe, fill
+from descant.catalog import BASES, SETS, brief, brief_spec, build, build_all, check_spec, describe, fill
 from descant.engine import Evaluation
 from descant.errors import SettingError
 from descant.experiment.allowed import Allowed, Whole, is_whole, refusal
@@ -50,14 +50,21 @@ class Parts(Allowed):
 
     @property
     def what(self) -> str:
-        return f"a list, each of them {PartOf(self.kind).what}; or nothing"
+        preset = ", or the name of a preset" if self.kind in SETS else ""
+        return f"a list, each of them {PartOf(self.kind).what}{preset}; or nothing"
 
     def check(self, name: str, value: Any) -> tuple[Any, ...]:
         if value is None:
             return ()
         if not isinstance(value, list | tuple):
-            return (PartOf(self.kind).check(name, value),)
-        return tuple(PartOf(self.kind).check(f"{name}[{i}]", one) for i, one in enumerate(value))
+            return self._parts(name, value)
+        return tuple(part for i, one in enumerate(value) for part in self._parts(f"{name}[{i}]", one))
+
+    def _parts(self, name: str, value: Any) -> tuple[Any, ...]:
+        """What one entry stands for: an object, or those of a preset."""
+        if isinstance(value, str | Mapping):
+            return build_all(self.kind, value, path=name)
+        return (PartOf(self.kind).check(name, value),)
 
     def plain(self, value: Any) -> list[dict[str, Any]]:
         return [describe(one) for one in value]

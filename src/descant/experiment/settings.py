@@ -76,6 +76,10 @@ class RunSettings(Settings):
                 f"'{name}' is a setting of a comparison: run the file with `descant compare`, or give a single run "
                 f"'{name[:-1]}'"
             )
+        if name in ("fractions", "assumed"):
+            return SettingError(
+                f"'{name}' is a setting of a table of robustness: run the file with `descant robustness`"
+            )
         if name in ("out", "overwrite"):
             return SettingError(f"'{name}' is no setting of a file: say it on the command line, with --{name}")
         return super().unknown(name)

@@ -99,7 +99,8 @@ def simulate(
         aggregator: how the server combines messages, by object, name or spec; several in a row as a list.
         codec: how messages become bytes on their way up, by object, name or spec.
         downlink: how broadcasts become bytes on their way down: a codec of plain numbers.
-        attacks: what malicious clients do: one attack or several, by object, name or spec.
+        attacks: what malicious clients do: one attack or several, by object, name or spec, or a paper's by the name
+            of a preset, as in lp-proj/sign-flip.
         malicious: which clients attack: how many or a share of all, drawn by the seed, or a list of their numbers.
             They are the same for every method. With `attacks` it has to be given; 0 is nobody.
         newcomers: clients that never take part in training, and are evaluated as ones who come later: how many or a

@@ -33,6 +33,8 @@ from descant.methods.layerwise import FedBN, FedPer, FedRep, LGFedAvg
 from descant.methods.local import Local
 from descant.methods.lpproj import LpProj
 from descant.methods.lpproj_admm import LpProjADMM
+from descant.methods.mapper import MAPPER
+from descant.methods.mocha import MOCHA
 from descant.methods.onemodel import OneModel
 from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Down, Momentum, Optimizer
 from descant.methods.perfedavg import PerFedAvg
@@ -60,7 +62,7 @@ METHODS: dict[str, type[Method]] = {
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
         *(LGFedAvg, FedPer, FedRep, FedBN),
         *(FineTune, EWC, SKL),
-        *(PerFedAvg, APFL, L2SGD, MRMTL, FedAMP, FedALA),
+        *(PerFedAvg, APFL, MAPPER, L2SGD, MRMTL, MOCHA, FedAMP, FedALA),
     )
 }
 
@@ -71,7 +73,9 @@ __all__ = [
     "FLAME",
     "L2SGD",
     "LAST",
+    "MAPPER",
     "METHODS",
+    "MOCHA",
     "MRMTL",
     "OPTIMIZERS",
     "QFFL",

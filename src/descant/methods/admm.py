@@ -104,7 +104,7 @@ class ADMM(Inexact):
 
     @property
     def sends(self) -> Mapping[str, Sent]:
-        return {"u": position(since=LAST)}
+        return {"u": position(since=LAST, beside="w")}
 
     @property
     def refuses(self) -> Mapping[str, str]:

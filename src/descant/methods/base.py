@@ -169,6 +169,10 @@ class LocalView(Protocol):
         """
         ...
 
+    def count(self, steps: Tensor) -> None:
+        """Put steps [K] on the clients' bill that each cost what a gradient on one example does (MOCHA)."""
+        ...
+
     def record(self, name: str, values: Tensor) -> None:
         """Report a figure [K] of this round; the run keeps its sum over the clients."""
         ...

@@ -24,7 +24,8 @@ class FedALA(FedAvg):
     the loss of x with the rate `eta`, for `ala_epochs` over the client's training data, and is held in [0, 1]:
     W <- W - eta grad f_k(x) (w - v). In all other layers it is one, and the client takes w. Then x is trained, and
     becomes v. A client deploys x as it is before it is trained, with W learnt on; these gradients are on nobody's
-    bill. (The paper learns W on a share of the data and, the first time, until it no longer changes.)
+    bill. (The authors' code learns W on 80 % of the data and, the first time, until it no longer changes. Its
+    rate and its layers are the defaults here.)
 
     Sends what FedAvg sends; v and W never leave the client. eta = 0 is FedAvg.
     """

@@ -22,10 +22,12 @@ class FedAMP(Descent):
     """FedAMP (Huang et al., 2021), Algorithm 1: min sum_k f_k(w_k) + mu sum_{j<k} A(||w_k - w_j||^2).
 
     A(x) = 1 - exp(-x / sigma) ties clients that are alike, and hardly those that are not; `sigma` is the squared
-    distance up to which two count as alike. The server holds the last
-    w_k of every client and tells it u_k = w_k + sum_j xi_kj (w_j - w_k), xi_kj = alpha A'(||w_k - w_j||^2). The
-    client goes down f_k(w) + lam/2 ||w - u_k||^2 from its own w_k, and sends what comes out. `lam` is the paper's
-    mu / alpha. By default `alpha` is sigma / N, at which N equal models weigh the same: u_k is their mean.
+    distance up to which two count as alike. The server holds the last w_k of every client and tells it
+    u_k = w_k + sum_j xi_kj (w_j - w_k), xi_kj = alpha A'(||w_k - w_j||^2). The client goes down
+    f_k(w) + lam/2 ||w - u_k||^2 from its own w_k, and sends what comes out. `lam` is mu / alpha; the paper's names
+    for them are lambda and alpha_k. By default `alpha` is sigma / N, at which N equal models weigh the same: u_k is
+    their mean. lam = sigma = 1 are the defaults of PFLlib, with an alpha of 1, at which a client's own model may
+    weigh less than zero.
 
     A client hears and sends a model a round. The server looks at every model, so that an aggregator has no part.
     """

@@ -25,7 +25,8 @@ class FedMGDA(FedAvg):
     all of them, unless it is 0, where nothing does (a Pareto-stationary point). epsilon = 0 is FedAvg with
     normalised updates. `weighted` makes p_k = n_k / n; otherwise it is 1/S.
 
-    `server_lr` bounds the length of a move, and may depend on the round: the paper lets it decay. lambda is found
+    `server_lr` bounds the length of a move, and may depend on the round: the paper lets it decay. An `epsilon` of
+    0.1 is the default of the code of FedMDFG's authors (Pan et al., 2023), who compare with it. lambda is found
     up to a duality gap of `tol`, or as far as `cap` iterations and rounding allow. The gap left is reported.
     Sends what FedAvg sends. There is no place for another aggregator than the mean, which is refused.
     """

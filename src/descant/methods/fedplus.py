@@ -76,7 +76,7 @@ class FedPlus(Descent):
 
     @property
     def sends(self) -> Mapping[str, Sent]:
-        return {"w_k": position(since=LAST if self.parties == "all" else "w")}
+        return {"w_k": position(since=LAST if self.parties == "all" else "w", beside="w")}
 
     def first_sent(self, ctx: Context) -> Tree:
         return {"w_k": ctx.x0}

@@ -24,7 +24,8 @@ class PerFedAvg(FedAvg):
     That makes 4 or 2 gradients a step.
 
     A client deploys w after `adapt` steps of rate `alpha` on its training data (one, as in the paper), which are
-    on nobody's bill. Sends what FedAvg sends, without n_k. `lr` is the paper's beta and `steps` its tau.
+    on nobody's bill. Sends what FedAvg sends, without n_k. `lr` is the paper's beta and `steps` its tau. The
+    defaults of `alpha`, `lr` and `batch` are what others report from the paper (KarhouTam/Per-FedAvg).
     """
 
     name: ClassVar[str] = "per-fedavg"

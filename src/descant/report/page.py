@@ -46,10 +46,22 @@ def render(
     sections = [_section(e, figures[e.key], styles, specs, first) for e in experiments]
     for experiment, section in zip(experiments, sections, strict=True):
         section["verdict"] = (verdicts or {}).get(experiment.key)
+    runs = sum(len(entry.runs) for experiment in experiments for entry in experiment.entries)
+    return filled(title, sections, specs, runs, closing)
+
+
+def filled(
+    title: str,
+    sections: Sequence[Mapping[str, Any]],
+    specs: Mapping[str, Any],
+    runs: int,
+    closing: Sequence[str] = (),
+) -> str:
+    """The page of some sections, which name their charts among the `specs` (`placed`)."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(_resource("page.html")).render(
         title=title,
-        runs=sum(len(entry.runs) for experiment in experiments for entry in experiment.entries),
+        runs=runs,
         version=__version__,
         date=date.today().isoformat(),
         sections=sections,
@@ -79,13 +91,14 @@ def _section(
     return {
         "key": experiment.key,
         "title": experiment.title,
-        "facts": _facts(config),
+        "facts": facts(config),
         "notices": notices(experiment, found),
+        "tables": {},
         "overviews": {
             rule: (overview(experiment, found, rule), overview(experiment, found, rule, True)) for rule in shown
         },
-        "legend": {entry.label: _css(styles[entry.label]) for entry in experiment.entries},
-        "figures": [_placed(experiment, figure, specs) for figure in figures],
+        "legend": legend(styles, [entry.label for entry in experiment.entries]),
+        "figures": [placed(experiment.key, figure, specs) for figure in figures],
         "harmed": harmed(experiment, found),
         "newcomers": newcomers(experiment, found),
         "worst": worst_served(experiment),
@@ -95,7 +108,7 @@ def _section(
     }
 
 
-def _facts(config: Mapping[str, Any]) -> str:
+def facts(config: Mapping[str, Any]) -> str:
     data, task = config["data"], config["task"]
     long = ("seed", "clients", "features")
     told = [f"{k} {v}" for k, v in data["settings"].items() if k not in long and v is not None]
@@ -107,18 +120,18 @@ def _facts(config: Mapping[str, Any]) -> str:
     return " ".join([said, *(f"{note}." for note in data.get("notes", ()))])
 
 
-def _css(style: Style) -> Style:
-    return Style(VARIABLES[style.colour], style.dash, style.shape)
+def legend(styles: Mapping[str, Style], labels: Sequence[str]) -> dict[str, Style]:
+    """The buttons of the methods, in CSS colours."""
+    found = {label: styles[label] for label in labels}
+    return {label: Style(VARIABLES[style.colour], style.dash, style.shape) for label, style in found.items()}
 
 
-def _placed(experiment: Experiment, figure: Figure, specs: dict[str, Any]) -> dict[str, Any]:
-    """A figure's place on the page, and its panels among the specs."""
-    placed = {f"{experiment.key}-{figure.key}-{i}": _spec(panel) for i, panel in enumerate(figure.panels)}
-    specs |= placed
+def placed(section: str, figure: Figure, specs: dict[str, Any]) -> dict[str, Any]:
+    """A figure's place in a section of the page, and its panels among the specs."""
+    drawn = {f"{section}-{figure.key}-{i}": _spec(panel) for i, panel in enumerate(figure.panels)}
+    specs |= drawn
     # A small panel is one method's, and named by it.
-    panels = [
-        {"name": name, "of": spec["title"]["text"] if figure.small else None} for name, spec in placed.items()
-    ]
+    panels = [{"name": name, "of": spec["title"]["text"] if figure.small else None} for name, spec in drawn.items()]
     return vars(figure) | {"panels": panels}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from descant.experiment.history import SUCCESS
 from descant.experiment.table import LabelRow, beside, human_bytes, rows, short, unequal, whose, with_spread
 from descant.files import plain
 from descant.report.gather import Entry, Experiment, differing, flat
@@ -50,6 +51,7 @@ def overview(experiment: Experiment, found: list[LabelRow], rule: str, full: boo
         f"test {metric}": f"{model}.test_{metric}.mean@{rule}",
         "worst 10 %": f"{model}.test_{metric}.worst_10@{rule}",
         "std of clients": f"{model}.test_{metric}.std@{rule}",
+        "attack success": f"{model}.test_{SUCCESS}.mean@{rule}",
     }
     if full:
         shown |= {

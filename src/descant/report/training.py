@@ -5,6 +5,7 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
+from descant.experiment.history import SUCCESS
 from descant.experiment.table import short
 from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered, panel_title, scale, widened
 from descant.report.gather import Experiment
@@ -28,8 +29,8 @@ def training_figures(experiment: Experiment, palette: Palette) -> list[Figure]:
                 caption=f"{_model(experiment)}: test {measure}, mean over clients; shaded, the range over seeds. "
                 f"{_better(experiment, measure)} Look for who gets there first, who stays there, and lines that "
                 "are closer to each other than their own seeds are."
-                f"{_beyond(frame, 'high', 'low', _lower(experiment, measure))}",
-                panels=(_lines(frame, "round:Q", "round", measure, palette, _lower(experiment, measure)),),
+                f"{_beyond(frame, 'high', 'low', _open(experiment, measure))}",
+                panels=(_lines(frame, "round:Q", "round", measure, palette, _open(experiment, measure)),),
             )
         )
         bands.append(
@@ -39,7 +40,7 @@ def training_figures(experiment: Experiment, palette: Palette) -> list[Figure]:
                 caption="The line is the mean over clients; the band reaches from the mean of the worst-served "
                 "tenth of the clients to that of the best-served tenth. A narrow band is a fair method; a good "
                 f"mean over a wide one leaves somebody behind.{_shared_note(experiment, measure)}"
-                f"{_beyond(frame, 'worst', 'worst', _lower(experiment, measure))}",
+                f"{_beyond(frame, 'worst', 'worst', _open(experiment, measure))}",
                 panels=tuple(_bands(experiment, frame, measure, palette)),
                 small=True,
                 wide=True,
@@ -73,10 +74,10 @@ def _cost(experiment: Experiment, palette: Palette) -> list[Figure]:
             caption="Gradients of single examples that a client has computed so far (mean over clients): the fair "
             "axis for methods that do different amounts of work a round. A method is better where its line is "
             "better than another's at the same place, not where it is longer."
-            f"{_beyond(frame, 'high', 'low', _lower(experiment, metric))}",
+            f"{_beyond(frame, 'high', 'low', _open(experiment, metric))}",
             panels=(
                 _lines(
-                    frame, "gradients:Q", "example gradients a client", metric, palette, _lower(experiment, metric)
+                    frame, "gradients:Q", "example gradients a client", metric, palette, _open(experiment, metric)
                 ),
             ),
         )
@@ -128,7 +129,7 @@ def _against_bytes(frame: pl.DataFrame, metric: str, palette: Palette) -> Chart:
 
 def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: Palette) -> list[Chart]:
     """One panel an entry, all on the same scale."""
-    low, high = _range(frame, _lower(experiment, measure))
+    low, high = _range(frame, _open(experiment, measure))
     same = alt.Scale(domain=widened(low, high), clamp=True)
     y, mean = alt.Y("worst:Q", title=f"test {measure}", scale=same), alt.Y("mean:Q", scale=same)
     tooltip = ["method:N", "model:N", "round:Q", "worst:Q", "mean:Q", "best:Q"]
@@ -203,9 +204,11 @@ def _collapse(frame: pl.DataFrame, base: alt.Chart, y: alt.Y) -> list[alt.Chart]
 
 
 def measures(experiment: Experiment) -> list[str]:
-    """The metric and the loss, where they are not the same."""
+    """The metric and the loss, where they are not the same, and how often a backdoor works, where there is one."""
     task, metric = experiment.entries[0].config["task"], experiment.history.metric
-    return [metric] if metric in ("loss", task["loss"]) else [metric, "loss"]
+    found = [metric] if metric in ("loss", task["loss"]) else [metric, "loss"]
+    probed = any(f"test_{SUCCESS}" in h.columns(experiment.model) for e in experiment.entries for h in e.histories)
+    return [*found, SUCCESS] if probed else found
 
 
 def _model(experiment: Experiment) -> str:
@@ -217,7 +220,12 @@ def _better(experiment: Experiment, measure: str) -> str:
 
 
 def _lower(experiment: Experiment, measure: str) -> bool:
-    return measure == "loss" or not experiment.history.higher_is_better
+    return measure in ("loss", SUCCESS) or not experiment.history.higher_is_better
+
+
+def _open(experiment: Experiment, measure: str) -> bool:
+    """Whether a measure has no upper end, so that one line that diverges would flatten all others."""
+    return measure != SUCCESS and _lower(experiment, measure)
 
 
 def _shared_note(experiment: Experiment, measure: str) -> str:

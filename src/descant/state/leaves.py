@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from descant.files import NO_LINK, dtype_of, make_folder, name_of, naming, read_at, sync, write_at
-from descant.sealed import damaged, read_json, write_json
+from descant.sealed import Digests, damaged, read_json, row_digests, write_json
 
 Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape of one client's row, and its type
 ABOUT, SUMS = "leaves.json", "sums.bin"
-FORMAT = 2
+FORMAT = 3
 _BLOCK = 2**24  # bytes that are checked in one go
 
 
@@ -69,22 +69,22 @@ class Leaves:
                     read_at(file.fileno(), at * size, raw[start * size : stop * size], self._files[name])
         return rows
 
-    def write(self, name: str, who: Tensor, rows: Tensor) -> None:
-        """Write the rows [K, ...] of the clients `who` [K]. Neighbours are written in one go."""
+    def write(self, name: str, who: Tensor, rows: Tensor, digests: Digests | None = None) -> None:
+        """Write the rows [K, ...] of the clients `who` [K], whose `digests` may be known. Neighbours go at once."""
         size = self._sizes[name]
         if not size or not len(who):
             return
-        raw = rows.to(self.spec[name][1]).contiguous().view(-1).view(torch.uint8).numpy().data
-        sums = _row_sums(name, who.tolist(), raw, size)
-        with (
-            open(self._files[name], "rb+", buffering=0) as file,
-            open(self._sums_file, "rb+", buffering=0) as beside,
-        ):
-            first = list(self.spec).index(name) * self.clients
-            for start, stop, at in _runs(who):
+        ready = rows.to(self.spec[name][1]).contiguous()
+        raw, runs = ready.view(-1).view(torch.uint8).numpy().data, _runs(who)
+        sums = _row_sums(name, who.tolist(), row_digests(ready) if digests is None else digests)
+        with open(self._files[name], "rb+", buffering=0) as file:
+            for start, stop, at in runs:
                 write_at(file.fileno(), at * size, raw[start * size : stop * size], self._files[name])
+        with open(self._sums_file, "rb+", buffering=0) as file:
+            first = list(self.spec).index(name) * self.clients
+            for start, stop, at in runs:
                 part = sums[start:stop].view(np.uint8).data
-                write_at(beside.fileno(), (first + at) * 8, part, self._sums_file)
+                write_at(file.fileno(), (first + at) * 8, part, self._sums_file)
         changed = np.unique(who.numpy())
         self._roots[name] ^= _xor(self._sums[name][changed])
         self._sums[name][who.numpy()] = sums
@@ -118,11 +118,12 @@ class Leaves:
         """Every row is what its checksum says, and zeros where it was never written."""
         size = self._sizes[name]
         for who in torch.split(torch.arange(self.clients), max(1, _BLOCK // max(size, 1))) if size else ():
-            raw, sums = self.read(name, who).view(-1).view(torch.uint8).numpy(), self._sums[name][who.numpy()]
+            rows, sums = self.read(name, who), self._sums[name][who.numpy()]
+            raw = rows.view(-1).view(torch.uint8).numpy()
             good: NDArray[np.bool_] = raw.reshape(len(who), size).max(1) == 0
             written = np.flatnonzero(sums)
-            rows = np.ascontiguousarray(raw.reshape(len(who), size)[written]).reshape(-1)
-            good[written] = _row_sums(name, who[written].tolist(), rows.data, size) == sums[written]
+            digests = row_digests(rows[torch.from_numpy(written)])
+            good[written] = _row_sums(name, who[written].tolist(), digests) == sums[written]
             if not good.all():
                 bad = int(who[int(np.argmin(good))])
                 raise damaged(self._files[name], f"is damaged (the row of client {bad} is not what was written)")
@@ -138,7 +139,9 @@ class Leaves:
 
     def _reopen(self) -> None:
         about, _ = read_json(self.folder / ABOUT)
-        if about.get("format") != FORMAT or about.get("leaves") != self._about:
+        if (then := about.get("format")) != FORMAT:
+            raise damaged(self.folder / ABOUT, f"is of format {then}, and this version reads format {FORMAT}")
+        if about.get("leaves") != self._about:
             raise damaged(self.folder / ABOUT, "describes the clients of another run")
         self.round = int(about["round"])
         sizes = {file: self.clients * self._sizes[name] for name, file in self._files.items()}
@@ -172,14 +175,14 @@ def _runs(who: Tensor) -> list[tuple[int, int, int]]:
     return [(start, stop, first) for (start, stop), first in zip(pairwise(starts), firsts, strict=True)]
 
 
-def _row_sums(name: str, who: list[int], raw: memoryview, size: int) -> NDArray[np.uint64]:
+def _row_sums(name: str, who: list[int], digests: Digests) -> NDArray[np.uint64]:
     """A checksum of each row that tells its leaf and its client, too; never 0."""
-    begun = blake2b(name.encode(), digest_size=8)
+    begun, raw = blake2b(name.encode(), digest_size=8), digests.tobytes()
+    size = digests.shape[1]
     sums = bytearray()
     for i, client in enumerate(who):
         digest = begun.copy()
-        digest.update(client.to_bytes(8, "little"))
-        digest.update(raw[i * size : (i + 1) * size])
+        digest.update(client.to_bytes(8, "little") + raw[i * size : (i + 1) * size])
         sums += digest.digest()
     return np.maximum(np.frombuffer(sums, np.uint64), np.uint64(1))
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from descant.sealed import DIGEST, Digests, row_digests
 from descant.state.leaves import Leaves, Shapes
 from descant.trees import Tree
 
@@ -26,7 +28,14 @@ class Journaled(Protocol):
         ...
 
     def changed(self) -> tuple[Tensor, Tree]:
-        """What a commit must hold: the clients and their rows that lie nowhere else."""
+        """What a commit must hold: the clients and their rows that lie nowhere else.
+
+        The rows may be those of the store itself: they are good until the store is written to.
+        """
+        ...
+
+    def digests(self, who: Tensor, rows: Tree) -> dict[str, Digests]:
+        """What is known of the rows [K, ...] that `changed` gave, for the checksum of a commit; maybe nothing."""
         ...
 
     def settle(self) -> None:
@@ -62,6 +71,10 @@ class ClientStore:
         some = first(torch.zeros(1, dtype=torch.int64, device=device))
         self.spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in some.items()}
         self._rows: Tree = {}  # [N, ...]; rows of clients that are not touched carry no meaning
+        self._digests: dict[
+            str, Digests
+        ] = {}  # [N, 16] of the rows, but of those written since they were asked for
+        self._fresh = torch.zeros(clients, dtype=torch.bool)  # [N] whose digests are not known
 
     def gather(self, who: Tensor, owner: str | None = None) -> Tree:
         """The rows [K, ...] of the clients `who` [K]; with an `owner`, of its leaves alone (`descant.trees`)."""
@@ -87,6 +100,7 @@ class ClientStore:
             if name not in self._rows:
                 self._rows[name] = torch.empty(self.clients, *shape, dtype=dtype, device=at.device)
             self._rows[name][at] = rows[name].to(at.device, dtype)
+        self._fresh[at.cpu()] = True
         self.touched[at] = True  # after the rows: who is marked has them
 
     def _read(self, name: str, at: Tensor) -> Tensor:
@@ -94,7 +108,19 @@ class ClientStore:
 
     def changed(self) -> tuple[Tensor, Tree]:
         who = self.touched.nonzero().squeeze(1)
+        if len(who) == self.clients:  # no copy: what a commit holds is written before the next round begins
+            return who, dict(self._rows)
         return who, self.gather(who) if len(who) else {}
+
+    def digests(self, who: Tensor, rows: Tree) -> dict[str, Digests]:
+        """Of all rows; those that were not written since the last time are not looked at again."""
+        ids = who.cpu()
+        fresh = self._fresh[ids].nonzero().squeeze(1)
+        for name, leaf in rows.items():
+            known = self._digests.setdefault(name, np.zeros((self.clients, DIGEST), np.uint8))
+            known[ids[fresh].numpy()] = row_digests(leaf[fresh.to(leaf.device)])
+        self._fresh[ids] = False
+        return {name: self._digests[name][ids.numpy()] for name in rows}
 
     def settle(self) -> None:
         pass  # what is written is in memory only: every commit holds all of it
@@ -129,6 +155,7 @@ class MappedStore(ClientStore):
         self._files = Leaves(folder, clients, spec | {"touched": ((), torch.bool)} | dict(also or {}))
         self.touched = self._files["touched"]
         self._held: list[tuple[Tensor, Tree]] = []  # a later entry counts for clients that stand in several
+        self._known: dict[str, Digests] = {}  # of what `changed` gave, as long as nothing was scattered since
 
     @property
     def files(self) -> Leaves:
@@ -145,23 +172,34 @@ class MappedStore(ClientStore):
     def scatter(self, who: Tensor, rows: Tree) -> None:
         whole = rows if len(rows) == len(self.spec) else self.gather(who) | rows
         self._held.append((who.cpu(), {name: row.cpu() for name, row in whole.items()}))
+        self._known = {}
 
     def changed(self) -> tuple[Tensor, Tree]:
         if not self._held:
             return torch.empty(0, dtype=torch.int64), {}
+        if len(self._held) == 1:
+            return self._held[0]
         who = torch.cat([ids for ids, _ in self._held])
         last = _last_of_each(who)
         joined = {name: torch.cat([rows[name] for _, rows in self._held]) for name in self.spec}
         return who[last], {name: rows[last] for name, rows in joined.items()}
 
+    def digests(self, who: Tensor, rows: Tree) -> dict[str, Digests]:
+        self._known = {name: row_digests(leaf) for name, leaf in rows.items()}
+        return self._known
+
     def settle(self) -> None:
-        for who, rows in self._held:
-            self.write(who, rows)
+        if self._held:
+            self._write(*self.changed(), self._known)
         self._held.clear()
+        self._known = {}
 
     def write(self, who: Tensor, rows: Tree) -> None:
+        self._write(who, rows, {})
+
+    def _write(self, who: Tensor, rows: Tree, digests: Mapping[str, Digests]) -> None:
         for name in self.spec:
-            self.files.write(f"clients.{name}", who, rows[name])
+            self.files.write(f"clients.{name}", who, rows[name], digests.get(name))
         self.files.write("touched", who, torch.ones(len(who), dtype=torch.bool))
         self.touched[who] = True
 

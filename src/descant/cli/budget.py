@@ -1,0 +1,130 @@
+"""`descant budget`: what methods reach within a budget of bytes, and what they spend to reach a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from descant.cli.console import out
+from descant.cli.options import RULES, File, First, Json, Quiet, Rule, Set, interruptible
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from descant.experiment.budget import Goals
+
+
+def budget(
+    file: File,
+    set: Set = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
+    ] = None,
+    budgets: Annotated[
+        list[str] | None, typer.Option("--budget", metavar="BYTES", help="like '300 kB'; may be repeated")
+    ] = None,
+    targets: Annotated[
+        list[str] | None, typer.Option("--target", metavar="METRIC", help="like 0.6; may be repeated")
+    ] = None,
+    papers: Annotated[
+        bool | None,
+        typer.Option("--papers/--bytes", help="count as lp-proj's authors do, in numbers; or real bytes"),
+    ] = None,
+    round: Annotated[
+        Rule, typer.Option(help="the round chosen on validation data, the last, or the papers' best on test")
+    ] = Rule.CHOSEN,
+    first: First = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a comparison, and print test accuracy within budgets of bytes and the bytes that targets cost.
+
+    The file has what that of a comparison has, and `budgets` (bytes of all clients, up and down) and `targets` (of
+    the mean test metric); the options of the same names take their place. The table is left in the grid's folder
+    too, as budget.csv. Runs that are finished already are read, not run again, as by `descant compare`.
+    """
+    from descant.cli.events import emit
+    from descant.cli.progress import Progress
+    from descant.comparison import Comparison
+    from descant.experiment.budget import Goals, budget_frame
+    from descant.experiment.grid import comparison
+    from descant.experiment.settings import read_settings
+    from descant.files import write
+
+    values = read_settings(file, set)
+    said = {name: values.pop(name, None) for name in ("budgets", "targets", "papers")}
+    goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
+    grid = comparison(values, folder or Path("runs") / file.stem)
+    with interruptible(), Progress(quiet, as_json) as progress:
+        found = Comparison(run for _, run in progress.run(grid))
+    frame = budget_frame(found.runs, goals, rule=RULES[round], first=first)
+    assert grid.folder is not None
+    write(grid.folder / "budget.csv", frame.write_csv)
+    if as_json:
+        for line in frame.to_dicts():
+            emit({"event": "budget"} | line)
+    else:
+        print_budget(frame, goals, next(iter(found)).history.metric, out)
+        out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
+
+
+def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Console) -> None:
+    """Print a row a method and a column a goal."""
+    import polars as pl
+
+    from descant.cli.fit import Column, print_fitted
+    from descant.experiment.table import human_bytes, with_spread
+
+    amount = _count if goals.papers else human_bytes
+    names = frame["method"].unique(maintain_order=True).to_list()
+    columns = []
+    for goal in goals.budgets:
+        rows = frame.filter(pl.col("budget") == goal).to_dicts()
+        cells = [
+            with_spread(r["value"], r["spread"] if r["seeds"] > 1 else None) if r["reached"] else "–" for r in rows
+        ]
+        columns.append(Column(f"{metric} within {amount(goal)}", _marked(cells, rows)))
+    for target in goals.targets:
+        rows = frame.filter(pl.col("target") == target).to_dicts()
+        cells = [_cost(row, amount) if row["reached"] else "never" for row in rows]
+        columns.append(
+            Column(f"{'numbers' if goals.papers else 'bytes'} to {metric} {target:g}", _marked(cells, rows))
+        )
+    print_fitted(console, "method", names, columns)
+    if goals.papers:
+        console.print(
+            "Counted as lp-proj's authors do: numbers of 32 bits of all clients, up and down, and what is reached "
+            "in t rounds costs t + 1."
+        )
+    else:
+        console.print("Bytes of all clients, up and down.")
+    console.print(
+        f"A target counts as reached in the first evaluated round whose mean test {metric} is as good. ± is the "
+        "standard deviation over seeds, and '2 of 3' says of how many seeds a figure is. – : the first round costs "
+        "more than the budget."
+    )
+
+
+def _marked(cells: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Say of how many seeds a figure is, where it is not of all."""
+    some = [0 < row["reached"] < row["seeds"] for row in rows]
+    return [
+        f"{cell} ({row['reached']} of {row['seeds']})" if part else cell
+        for cell, row, part in zip(cells, rows, some, strict=True)
+    ]
+
+
+def _cost(row: dict[str, Any], amount: Callable[[float], str]) -> str:
+    return amount(row["value"]) + (f" ±{amount(row['spread'])}" if row["seeds"] > 1 else "")
+
+
+def _count(amount: float) -> str:
+    return f"{amount:,.0f}"
+
+
+def _or(option: bool | None, said: Any) -> Any:
+    return option if option is not None else said if said is not None else False

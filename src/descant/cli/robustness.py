@@ -1,0 +1,72 @@
+"""`descant robustness`: methods under attack, as tables on a terminal and as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from descant.cli.console import out
+from descant.cli.options import RULES, File, First, Json, Quiet, Rule, Set, interruptible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from descant.report.robust import RobustReport
+
+
+def robustness(
+    file: File,
+    set: Set = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
+    ] = None,
+    round: Annotated[
+        Rule, typer.Option(help="the round chosen on validation data, the last, or the papers' best on test")
+    ] = Rule.CHOSEN,
+    first: First = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run methods under attacks by shares of the clients, as FILE.yaml says; print tables, and write a page.
+
+    The file has what that of a comparison has, and `attacks` (labels with what the setting attacks of a run takes)
+    and `fractions` (of the clients, below 1; 0 is run once for all attacks); with `assumed`, what defences take
+    the number of attackers to be. Tables are of the benign clients; each method's worst attack comes last. They
+    are left in the grid's folder too: robustness.csv, robustness.parquet, and the page robustness.html.
+
+    Runs that are finished already are read, not run again, and one that was interrupted is gone on with. The same
+    command may run several times at once, as `descant compare`.
+    """
+    from descant.cli.progress import Progress
+    from descant.experiment.attackgrid import attack_grid
+    from descant.experiment.settings import read_settings
+    from descant.report.robust import RobustReport
+    from descant.robust import Robustness
+
+    where = folder or Path("runs") / file.stem
+    grid, rule = attack_grid(read_settings(file, set), where), RULES[round]
+    with interruptible(), Progress(quiet, as_json) as progress:
+        found = Robustness(grid.placed(list(progress.run(grid.grid))))
+    written = found.save(where, rule=rule, first=first)
+    if not as_json:
+        print_robustness(RobustReport(found.runs, None, rule, first), out)
+        out.print(f"The runs are in {where}, with {', '.join(path.name for path in written)}", soft_wrap=True)
+
+
+def print_robustness(report: RobustReport, console: Console) -> None:
+    """Print a table an attack, and then the worst case of every method."""
+    from descant.cli.fit import Column, print_fitted
+
+    for title, table in (report.attack_tables | report.worst_tables).items():
+        columns = [
+            Column(head, [row[i].text for row in table.rows], rank=i if i > 1 else 0)
+            for i, head in enumerate(table.columns)
+            if i
+        ]
+        print_fitted(console, table.columns[0], [row[0].text for row in table.rows], columns, title=title)
+    console.print(f"Figures are the {report.said()}", markup=False)
+    for line in (report.verdict(), *report.notices()):
+        if line:
+            console.print(line, markup=False)

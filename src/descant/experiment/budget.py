@@ -1,0 +1,171 @@
+"""Accuracy per byte: what a method reaches within a budget, and what it spends to reach a target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from descant.errors import SettingError, shown
+from descant.experiment.history import History
+from descant.experiment.run import Run
+
+if TYPE_CHECKING:  # tables are imported where they are used
+    import polars as pl
+
+Rule = Literal["chosen_on_valid", "last", "best_on_test"]
+_RULES = ("chosen_on_valid", "last", "best_on_test")
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kmgt]?b?)\s*", re.IGNORECASE)
+_WORD = 4  # bytes of a number, as the papers count
+
+
+@dataclass(frozen=True)
+class Goals:
+    """Budgets in bytes, and targets of the test metric; with `papers`, budgets and costs are in numbers of 32 bits.
+
+    The papers' count (lp-proj, Tables 1, 5 and 11) differs in one more thing. Their code evaluates a round before
+    it is carried out, and bills it already: what was reached in t rounds costs t + 1.
+    """
+
+    budgets: tuple[int, ...] = ()
+    targets: tuple[float, ...] = ()
+    papers: bool = False
+
+    @classmethod
+    def of(cls, budgets: Any = None, targets: Any = None, papers: Any = False) -> Goals:
+        """Goals as people write them: one or several, budgets like 328020, "300 kB" or "2MB"."""
+        if not isinstance(papers, bool):
+            raise SettingError(f"papers = {shown(papers)}: it must be true or false")
+        sizes = tuple(_size(f"budgets[{i}]", value) for i, value in enumerate(_several(budgets)))
+        wanted = tuple(_target(f"targets[{i}]", value) for i, value in enumerate(_several(targets)))
+        if not sizes and not wanted:
+            raise SettingError(
+                "budgets, targets: give at least one budget in bytes, as in budgets: [300 kB], "
+                "or one target of the test metric, as in targets: [0.6]"
+            )
+        for name, values in (("budgets", sizes), ("targets", wanted)):
+            if len(set(values)) < len(values):
+                raise SettingError(f"{name}: one of them stands twice")
+        return cls(sizes, wanted, papers)
+
+
+def costs(history: History, papers: bool = False) -> dict[int, float]:
+    """What all clients have sent and received, up to every round that was evaluated but the untrained one."""
+    rounds = [row["bytes_up"] + row["bytes_down"] for row in history.rounds]
+    total = np.cumsum(rounds)
+    if papers:  # the next round is billed, too; the one after the last would cost what that did
+        total = (total + np.array([*rounds[1:], *rounds[-1:]])) / _WORD
+    spent = {row["round"]: float(cost) for row, cost in zip(history.rounds, total, strict=True)}
+    evaluated = {t for found in history.evaluated.values() for t in found}
+    return {t: cost for t, cost in spent.items() if t in evaluated}
+
+
+def within(
+    run: Run, budget: float, *, papers: bool = False, rule: Rule | None = None, first: int = 0
+) -> tuple[int, float] | None:
+    """The round and the test metric that a budget allows; None where the first round exceeds it.
+
+    Rounds within the budget are chosen by `rule`: on validation data (the last where there are none), the last, or
+    the best on test data, which papers print.
+    """
+    history, model = run.history, _deployed(run)
+    known = {t for t, cost in costs(history, papers).items() if t >= first and cost <= budget}
+    tested, test = history.curve(model, f"test_{history.metric}")
+    figures = {t: float(x) for t, x in zip(tested, test.get("mean", ()), strict=True) if t in known and isfinite(x)}
+    if not figures:
+        return None
+    if rule == "best_on_test":
+        chosen = _best(figures, history.higher_is_better)
+    elif rule == "last":
+        chosen = max(figures)
+    else:
+        looked, valid = history.curve(model, f"valid_{history.metric}")
+        means = {t: float(x) for t, x in zip(looked, valid.get("mean", ()), strict=True) if t in figures}
+        means = {t: x for t, x in means.items() if isfinite(x)}
+        chosen = _best(means, history.higher_is_better) if means else max(figures)
+    return chosen, figures[chosen]
+
+
+def reaching(run: Run, target: float, *, papers: bool = False, first: int = 0) -> tuple[int, float] | None:
+    """The first round whose mean test metric is the target or better, and what it cost; None if there is none."""
+    history = run.history
+    spent = costs(history, papers)
+    rounds, test = history.curve(_deployed(run), f"test_{history.metric}")
+    for t, x in sorted(zip(rounds, test.get("mean", ()), strict=True)):
+        good = x >= target if history.higher_is_better else x <= target
+        if good and t in spent and t >= first:
+            return t, spent[t]
+    return None
+
+
+def budget_frame(
+    runs: Mapping[str, Sequence[Run]], goals: Goals, rule: Rule | None = None, first: int = 0
+) -> pl.DataFrame:
+    """One row a method and goal: mean and standard deviation over the seeds that have a figure, and how many do.
+
+    A row with a `budget` has the test metric as `value`; one with a `target` has the cost of reaching it.
+    """
+    import polars as pl
+
+    if rule is not None and rule not in _RULES:
+        raise SettingError(f"rule = {shown(rule)}: it must be one of {', '.join(_RULES)}")
+    lines = []
+    for label, there in runs.items():
+        for budget in goals.budgets:
+            found = [within(run, budget, papers=goals.papers, rule=rule, first=first) for run in there]
+            lines.append({"method": label, "budget": budget, "target": None} | _line(found))
+        for target in goals.targets:
+            found = [reaching(run, target, papers=goals.papers, first=first) for run in there]
+            lines.append({"method": label, "budget": None, "target": target} | _line(found))
+    kinds = {"method": pl.String, "budget": pl.Int64, "target": pl.Float64, "value": pl.Float64}
+    kinds |= {"spread": pl.Float64, "round": pl.Float64, "reached": pl.Int64, "seeds": pl.Int64}
+    return pl.DataFrame(lines, schema=kinds)
+
+
+def _line(found: Sequence[tuple[int, float] | None]) -> dict[str, Any]:
+    there = [entry for entry in found if entry is not None]
+    values = np.array([value for _, value in there])
+    return {
+        "value": float(values.mean()) if there else None,
+        "spread": (float(values.std(ddof=1)) if len(there) > 1 else 0.0) if there else None,
+        "round": float(np.mean([t for t, _ in there])) if there else None,
+        "reached": len(there),
+        "seeds": len(found),
+    }
+
+
+def _best(figures: Mapping[int, float], higher: bool) -> int:
+    """The earliest of the best rounds."""
+    return (max if higher else min)(sorted(figures), key=lambda t: figures[t])
+
+
+def _deployed(run: Run) -> str:
+    return "personal" if "personal" in run.history.evaluated else "shared"
+
+
+def _several(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _size(name: str, value: Any) -> int:
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        value = float(match[1]) * _UNITS[match[2].lower() if match[2].lower() in _UNITS else f"{match[2].lower()}b"]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (isfinite(value) and value >= 1):
+        raise SettingError(f"{name} = {shown(value)}: it must be a number of bytes, as 328020, '300 kB' or '2 MB'")
+    return round(value)
+
+
+def _target(name: str, value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise SettingError(f"{name} = {shown(value)}: it must be a value of the test metric, as 0.6")
+    return float(value)

@@ -1,0 +1,183 @@
+"""The page of a table of robustness: what holds, tables as in the papers, figures, and who collapsed when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from descant.experiment import Run
+from descant.experiment.attackgrid import CLEAN, Place, percent
+from descant.experiment.outcomes import Outcome, outcomes, rule_of, worst_cases
+from descant.experiment.table import short
+from descant.report.figure import Figure, Palette
+from descant.report.gather import Entry
+from descant.report.page import facts, filled, legend, placed
+from descant.report.robust_figures import Drawn, robust_figures, robust_palette
+from descant.report.tables import Table, TableCell, full_settings
+
+_KEY = "robustness"
+_ROUNDS = {
+    "chosen_on_valid": "the round chosen on validation data",
+    "last": "the last round",
+    "best_on_test": "the best round on test data",
+}
+
+
+class RobustReport:
+    """Outcomes under attack as tables and figures; rounds are those that `rule` names, chosen from `first` on."""
+
+    def __init__(
+        self, runs: Mapping[Place, Sequence[Run]], title: str | None = None, rule: str | None = None, first: int = 0
+    ) -> None:
+        self.runs, self.rule = runs, rule or rule_of(runs, first)
+        history = next(iter(runs.values()))[0].history
+        self.drawn = Drawn(outcomes(runs, self.rule, first), history.metric, history.higher_is_better)
+        self.worst = worst_cases(self.drawn.found, history.higher_is_better)
+        self.config = next(iter(runs.values()))[0].config
+        self.title = title or f"descant: robustness on {self.config['data']['name']}"
+
+    @property
+    def figures(self) -> list[Figure]:
+        return robust_figures(self.drawn, self.palette)
+
+    @property
+    def alone(self) -> set[str]:
+        """The methods that are local training."""
+        return {place.method for place, runs in self.runs.items() if runs[0].config["method"]["name"] == "local"}
+
+    @property
+    def palette(self) -> Palette:
+        return robust_palette(self.drawn.methods, self.alone)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """By title: each method's worst attack, then a table an attack as the papers print them, then collapses."""
+        gone = self.collapses()
+        return self.worst_tables | self.attack_tables | ({"Collapses": gone} if gone.rows else {})
+
+    @property
+    def attack_tables(self) -> dict[str, Table]:
+        if not self.drawn.attacks:
+            return {"Nobody attacks": self.table_of(CLEAN)}
+        return {f"Under {attack}": self.table_of(attack) for attack in self.drawn.attacks}
+
+    @property
+    def worst_tables(self) -> dict[str, Table]:
+        return {"The worst attack on each method": self.worst_table()} if self.worst else {}
+
+    def table_of(self, attack: str) -> Table:
+        """Methods against fractions, under one attack."""
+        under = {(p.method, p.fraction): o for p, o in self.drawn.table.items() if p.attack in (attack, CLEAN)}
+        fractions = sorted({fraction for _, fraction in under})
+        lines = [
+            (TableCell(method, method), *(_cell(under.get((method, fraction))) for fraction in fractions))
+            for method in self.drawn.methods
+        ]
+        return Table("As above, by the share of attackers.", ("method", *map(_share, fractions)), tuple(lines))
+
+    def worst_table(self) -> Table:
+        """Each method under its worst attack, by every fraction."""
+        fractions = self.drawn.fractions
+        lines = [
+            (
+                TableCell(method, method),
+                *(_cell(self.worst.get((method, fraction)), named=True) for fraction in fractions),
+            )
+            for method in self.drawn.methods
+        ]
+        caption = f"Figures are the {self.said()}"
+        return Table(caption, ("method", *map(_share, fractions)), tuple(lines))
+
+    def collapses(self) -> Table:
+        """Who collapsed under what, in which round, and why."""
+        lines = []
+        for place, runs in self.runs.items():
+            for run in runs:
+                if run.collapse is not None:
+                    assumed = "" if place.assumed is None else f", f = {place.assumed:g}"
+                    told = (place.method + assumed, place.attack, percent(place.fraction))
+                    texts = [TableCell(text, text) for text in told]
+                    seed, round = int(run.config["seed"]), run.collapse.round
+                    numbers = [TableCell(str(seed), seed), TableCell(str(round), round)]
+                    lines.append((*texts, *numbers, TableCell(run.collapse.why)))
+        columns = ("method", "attack", "attackers", "seed", "round", "why")
+        return Table("Runs that collapsed, in which round, and why.", columns, tuple(lines))
+
+    def said(self) -> str:
+        """What a figure of the tables is."""
+        seeds = max(outcome.seeds for outcome in self.drawn.found)
+        over = "" if seeds == 1 else f", ± standard deviation over {seeds} seeds"
+        text = (
+            f"test {self.drawn.metric} of the benign clients{over}, and in parentheses its variance over clients, "
+            f"at {_ROUNDS[self.rule]}; a star is a collapse, with its round, and worse than any figure."
+        )
+        looks = " This choice looks at the test data: it is here because papers print it."
+        return text + (looks if self.rule == "best_on_test" else "")
+
+    def verdict(self) -> str:
+        """For every fraction, who has the best worst case, and who the worst."""
+        return " ".join(filter(None, map(self._verdict, self.drawn.fractions)))
+
+    def _verdict(self, fraction: float) -> str:
+        every = [outcome for (_, share), outcome in self.worst.items() if share == fraction]
+        cases = [outcome for outcome in every if outcome.place.method not in self.alone]
+        standing = [outcome for outcome in cases if not outcome.collapsed]
+        said = f"With {percent(fraction)} of attackers"
+        if not standing:
+            return f"{said} every method collapses under some attack." if cases else ""
+        best = (max if self.drawn.higher_is_better else min)(standing, key=lambda outcome: outcome.mean)
+        text = f"{said} {_quoted(best.place.method)} has the best worst case, {short(best.mean)} under "
+        text += best.place.attack
+        gone = [_quoted(outcome.place.method) for outcome in cases if outcome.collapsed]
+        text += f"; {', '.join(gone)} collapse{'s' if len(gone) == 1 else ''}" if gone else ""
+        own = [
+            f"{_quoted(o.place.method)} has {short(o.mean)}" for o in every if o not in cases and not o.collapsed
+        ]
+        return f"{text} ({', '.join(own)}, out of their reach)." if own else f"{text}."
+
+    def notices(self) -> list[str]:
+        """What a reader must know first."""
+        said = []
+        for place, outcome in self.drawn.table.items():
+            if place.attack != CLEAN and not outcome.attackers:
+                said.append(f"{place.method}, {place.attack}, {percent(place.fraction)}: that is nobody here.")
+        if all(outcome.seeds == 1 for outcome in self.drawn.found):
+            said.append("One seed: there is no spread, and small differences may be chance.")
+        return said
+
+    def html(self) -> str:
+        """The page: one file that opens from disk and needs no network."""
+        specs: dict[str, Any] = {}
+        methods = self.drawn.methods
+        first = {m: next(tuple(runs) for place, runs in self.runs.items() if place.method == m) for m in methods}
+        section = {
+            "key": _KEY,
+            "title": str(self.config["data"]["name"]),
+            "facts": facts(self.config),
+            "verdict": self.verdict(),
+            "notices": self.notices(),
+            "tables": self.tables,
+            "overviews": {},
+            "legend": legend(self.palette.styles, methods),
+            "figures": [placed(_KEY, figure, specs) for figure in self.figures],
+            "settings": {method: full_settings(Entry(method, runs)) for method, runs in first.items()},
+        }
+        several = {id(run) for runs in self.runs.values() for run in runs}
+        return filled(self.title, [section], specs, len(several))
+
+
+def _quoted(label: str) -> str:
+    """A label in a sentence: in quotes where it has a comma of its own."""
+    return f"'{label}'" if "," in label else label
+
+
+def _share(fraction: float) -> str:
+    return percent(fraction) if fraction else CLEAN
+
+
+def _cell(outcome: Outcome | None, named: bool = False) -> TableCell:
+    if outcome is None:
+        return TableCell("–")
+    text = f"{outcome.text}, {outcome.place.attack}" if named else outcome.text
+    return TableCell(text, outcome.mean if isfinite(outcome.mean) else None)

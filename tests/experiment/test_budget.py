@@ -1,0 +1,179 @@
+"""Accuracy per byte: which round a budget allows, what a target costs, and the count of the papers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import descant as dc
+from descant.cli.app import app
+from descant.errors import SettingError
+from descant.experiment import Run
+from descant.experiment.budget import Goals, costs, reaching, within
+from descant.experiment.history import Federation, History
+
+
+def run_of(
+    test: list[float], valid: list[float] | None, spent: list[tuple[int, int]], *, higher: bool = True
+) -> Run:
+    """A run of two clients that are alike, evaluated before the first round (round 0) and after every round."""
+    sizes = {part: np.array([3, 3]) for part in ("train", "valid", "test")}
+    history = History("accuracy" if higher else "error", higher, Federation(["a", "b"], sizes))
+    for t, (up, down) in enumerate(spent, start=1):
+        history.rounds.append({"round": t, "bytes_up": up, "bytes_down": down})
+    for t in range(len(spent) + 1):
+        columns = {f"test_{history.metric}": np.full(2, test[t])}
+        if valid is not None:
+            columns[f"valid_{history.metric}"] = np.full(2, valid[t])
+        history.evaluated.setdefault("personal", {})[t] = columns
+    return Run({"label": "made", "seed": 0}, history)
+
+
+MADE = run_of([0.9, 0.2, 0.5, 0.4, 0.8], [0.9, 0.3, 0.2, 0.6, 0.5], [(10, 90)] * 4)
+
+
+def test_the_round_is_chosen_among_those_that_the_budget_pays() -> None:
+    assert within(MADE, 399) == (3, 0.4)  # by validation data
+    assert within(MADE, 299) == (1, 0.2)
+    assert within(MADE, 399, rule="last") == (3, 0.4)
+    assert within(MADE, 299, rule="last") == (2, 0.5)
+    assert within(MADE, 399, rule="best_on_test") == (2, 0.5)
+    assert within(MADE, 10**9, first=4) == (4, 0.8)
+
+
+def test_the_untrained_model_is_within_no_budget_and_reaches_no_target() -> None:
+    assert within(MADE, 99) is None
+    assert reaching(MADE, 0.85) is None
+
+
+def test_a_target_costs_what_was_spent_until_it_was_first_met() -> None:
+    assert reaching(MADE, 0.5) == (2, 200)
+    assert reaching(MADE, 0.5, first=3) == (4, 400)
+    assert reaching(MADE, 0.2) == (1, 100)
+
+
+def test_the_papers_bill_the_next_round_too_in_numbers_of_32_bits() -> None:
+    uneven = run_of([0.0, 0.1, 0.2, 0.3], None, [(4, 0), (8, 0), (12, 4)])
+    assert costs(uneven.history) == {1: 4, 2: 12, 3: 28}
+    assert costs(uneven.history, papers=True) == {1: 3, 2: 7, 3: 11}
+    assert reaching(uneven, 0.2, papers=True) == (2, 7)
+    assert within(uneven, 6, papers=True) == (1, 0.1)
+
+
+def test_the_last_round_is_taken_where_there_are_no_validation_data() -> None:
+    assert within(run_of([0.0, 0.9, 0.2], None, [(1, 1)] * 2), 100) == (2, 0.2)
+
+
+def test_a_metric_that_falls_is_better_below_its_target() -> None:
+    falling = run_of([0.9, 0.7, 0.4, 0.6], [0.9, 0.7, 0.5, 0.6], [(1, 0)] * 3, higher=False)
+    assert reaching(falling, 0.5) == (2, 2)
+    assert within(falling, 100) == (2, 0.4)
+
+
+ROUNDS = st.lists(
+    st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8
+)
+
+
+@given(ROUNDS, st.integers(1, 400), st.floats(0, 1), st.booleans())
+def test_both_against_a_plain_search(
+    rounds: list[tuple[float, float, int, int]], budget: int, target: float, papers: bool
+) -> None:
+    test, valid = ([0.5, *(row[i] for row in rounds)] for i in (0, 1))
+    spent = [(row[2], row[3]) for row in rounds]
+    run = run_of(test, valid, spent)
+    bill, so_far = {}, 0
+    for t, (up, down) in enumerate(spent, start=1):
+        so_far += up + down
+        more = sum(spent[min(t, len(spent) - 1)])
+        bill[t] = (so_far + more) / 4 if papers else so_far
+    paid = [t for t in bill if bill[t] <= budget]
+    best = min(paid, key=lambda t: (-valid[t], t)) if paid else None
+    found = within(run, budget, papers=papers)
+    assert (found[0] if found else None) == best
+    first = next((t for t in bill if test[t] >= target), None)
+    reached = reaching(run, target, papers=papers)
+    assert reached == (None if first is None else (first, bill[first]))
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    """Synthetic(0, 0) as lp-proj's authors run it, for the two rounds that their target is billed."""
+    lpproj = {
+        "name": "lp-proj",
+        "dim": 21,
+        "lam": 1.0,
+        "eta": 0.05,
+        "lr": 0.1,
+        "steps": 20,
+        "batch": 64,
+        "clip": 60,
+    }
+    return {
+        "data": {"name": "synthetic", "alpha": 0.0, "beta": 0.0, "clients": 100, "samples": 202, "seed": "run"},
+        "model": "linear",
+        "rounds": 2,
+        "mode": "vmap",
+        "cohort": 0.1,
+        "own_start": True,
+        "seeds": 2,
+        "methods": {
+            "lp-proj-1": lpproj | {"p": 1, "run": {"trainers": "everyone"}},
+            "lp-proj-2": lpproj | {"p": 2, "weight_decay": 0.001, "run": {"trainers": "everyone"}},
+            "FedAvg": {"name": "fedavg", "lr": 0.1, "steps": 1, "batch": None, "clip": 60, "weighted": False},
+        },
+    }
+
+
+def test_lp_proj_reaches_the_papers_target_for_4620_numbers(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Table 5 of lp-proj, Synthetic(0, 0): 4,620 at .6, which is 2 rounds of 21 (100 + 10)."""
+    file = tmp_path / "budget.yaml"
+    file.write_text(yaml.safe_dump(settings | {"budgets": [5000], "targets": [0.6]}, sort_keys=False))
+    out = ["budget", str(file), "--out", str(tmp_path / "runs"), "-q"]
+    told = CliRunner().invoke(app, [*out, "--papers", "--json"])
+    assert told.exit_code == 0, told.output
+    rows = [row for line in told.stdout.splitlines() if (row := json.loads(line))["event"] == "budget"]
+    costs = {row["method"]: row["value"] for row in rows if row["target"] == 0.6}
+    assert costs == {"lp-proj-1": 4620, "lp-proj-2": 4620, "FedAvg": None}
+    reached = {row["method"]: row["reached"] for row in rows if row["budget"]}
+    assert reached == {"lp-proj-1": 2, "lp-proj-2": 2, "FedAvg": 0}  # its two first rounds are 24,400
+    assert (tmp_path / "runs" / "budget.csv").is_file()
+    printed = CliRunner().invoke(app, [*out, "--target", "0.6", "--budget", "10kB"], env={"COLUMNS": "120"})
+    assert "9.2 kB ±0 B" in " ".join(printed.stdout.split())  # one round of 9,240 bytes
+    assert "never" in printed.stdout
+    frame = dc.Comparison([Run.load(folder) for folder in (tmp_path / "runs").glob("*seed*")]).budget("10 kB")
+    assert dict(zip(frame["method"], frame["reached"], strict=True)) == reached
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({}, "budgets, targets"),
+        ({"budgets": ["3 apples"]}, r"budgets\[0\]"),
+        ({"budgets": [100, 0]}, r"budgets\[1\]"),
+        ({"budgets": True}, r"budgets\[0\]"),
+        ({"budgets": [1000, "1 kB"]}, "twice"),
+        ({"targets": ["high"]}, r"targets\[0\]"),
+        ({"targets": [float("nan")]}, r"targets\[0\]"),
+        ({"targets": [0.5], "papers": "yes"}, "papers"),
+    ],
+)
+def test_goals_that_are_none_are_refused_by_name(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingError, match=named):
+        Goals.of(**values)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [(5, 5), ("5", 5), ("300 kB", 300_000), ("1.5MB", 1_500_000), (".5 GB", 5 * 10**8), ("2k", 2000)],
+)
+def test_budgets_as_people_write_them(written: int | str, size: int) -> None:
+    assert Goals.of(budgets=written).budgets == (size,)
