@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Generator
 from tempfile import mkdtemp
 from zlib import crc32
 
@@ -26,9 +27,15 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def pytest_collection_finish() -> None:
-    """The tests stay until the end: spare the garbage collector looking through them again and again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay until the end: spare the garbage collector looking through them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

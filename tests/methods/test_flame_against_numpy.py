@@ -17,10 +17,11 @@ from descant import FederatedData, Run, Task, simulate
 from descant.coupling import Dense
 from descant.engine.cohort import sample
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
+from tests import held
 
 Vector = NDArray[np.float64]
 Settings = dict[str, Any]
-ROUNDS, SEED, TOLERANCE = 6, 3, 1e-10
+ROUNDS, SEED, TOLERANCE = 4, 3, 1e-10
 
 
 @dataclass
@@ -153,14 +154,13 @@ def run(task: Task, data: FederatedData, method: Method, cohort: int) -> Run:
 
 
 def check(run: Run, expected: dict[str, Any]) -> None:
-    simulation = run._simulation
-    assert simulation is not None and run.collapse is None
-    found = {**simulation.server.state, **simulation.store.leaves}
+    assert run.collapse is None
+    found = held.by_server(run) | held.by_clients(run)
     assert set(expected) <= set(found)
     for name, leaf in expected.items():
         assert np.abs(found[name].numpy() - np.array(leaf)).max() <= TOLERANCE, name
-    personal, _ = simulation.personal(simulation.everyone)
-    deployed = found["theta"] if simulation.method.personalizes else found["w"].expand_as(personal)
+    personal = held.personal(run)
+    deployed = found["theta"] if held.simulation(run).method.personalizes else found["w"].expand_as(personal)
     assert torch.equal(personal, deployed)
 
 
@@ -168,6 +168,7 @@ PARTICIPATION = pytest.mark.parametrize("cohort", [7, 3])  # of seven
 OPTIONS = [{}, {"weighted": True}, {"dual": False}]
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
 def test_flame(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
@@ -179,6 +180,7 @@ def test_flame(data: FederatedData, linear: Task, cohort: int, option: Settings)
     )
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
 def test_lp_proj_2_by_admm(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
@@ -190,6 +192,7 @@ def test_lp_proj_2_by_admm(data: FederatedData, linear: Task, cohort: int, optio
     assert done.history.rounds[0]["bytes_up"] == cohort * (8 * dim + (4 if "weighted" in option else 0))
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"reset": True}], ids=str)
 def test_fedadmm(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
@@ -199,6 +202,7 @@ def test_fedadmm(data: FederatedData, linear: Task, cohort: int, option: Setting
     check(done, told.fedadmm(**settings))
 
 
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("method", [FLAME, FedADMM])
 def test_the_inexact_rule_or_the_cap(
@@ -216,5 +220,4 @@ def test_the_inexact_rule_or_the_cap(
     assert 0 < sum(told.capped) < sum(map(len, told.heard))  # some met the rule, some the cap
     assert [row["capped"] for row in done.history.rounds] == told.capped
     took_part = np.bincount(np.concatenate(told.heard), minlength=len(data))
-    assert done._simulation is not None
-    assert np.allclose(done._simulation.store.leaves["eps"], 4e-4 * 0.4**took_part, rtol=1e-12, atol=0)
+    assert np.allclose(held.by_clients(done)["eps"], 4e-4 * 0.4**took_part, rtol=1e-12, atol=0)
