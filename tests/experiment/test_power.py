@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -44,19 +45,20 @@ def test_a_power_cut_leaves_a_run_that_can_be_gone_on_with(
     assert len(recorder.steps) - before > 90
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # from here on nothing is cut
     draw, tried = random.Random(1), set[str]()
-    for after in range(before, len(recorder.steps) + 1, every):
-        for ordered in (True, False):
-            there = tmp_path / "left"
-            shutil.rmtree(there, ignore_errors=True)
-            cut(recorder.steps, after, draw, ordered, there)
-            if (left := contents(there)) in tried:
-                continue
-            tried.add(left)
-            folder, where = there / "runs" / "run", (after, ordered, recorder.steps[after - 1 : after + 1])
-            if unfinished(folder):
-                resume(folder)
-            elif not finished(folder):
-                begin(folder, store=store, **SETTINGS)
-            if '"seed": 9' not in (folder / "run.json").read_text():  # of the run before, which is whole still
-                assert result(folder) == expected, where
-            assert not list(folder.rglob("*.tmp")) or finished(folder), where
+    cuts = list(product(range(before, len(recorder.steps) + 1, every), (True, False)))
+    for after, ordered in cuts:
+        there = tmp_path / "left"
+        shutil.rmtree(there, ignore_errors=True)
+        cut(recorder.steps, after, draw, ordered, there)
+        if (left := contents(there)) in tried:
+            continue
+        tried.add(left)
+        folder, where = there / "runs" / "run", (after, ordered, recorder.steps[after - 1 : after + 1])
+        if unfinished(folder):
+            resume(folder)
+        elif not finished(folder):
+            begin(folder, store=store, **SETTINGS)
+        if '"seed": 9' not in (folder / "run.json").read_text():  # of the run before, which is whole still
+            assert result(folder) == expected, where
+        assert not list(folder.rglob("*.tmp")) or finished(folder), where
+    assert len(tried) > 0.3 * len(cuts)
