@@ -32,6 +32,8 @@ test-all: $(STAMP)  ## all tests, the slow ones too
 
 # The work is small and the tests run side by side: one thread each.
 test test-all: export OMP_NUM_THREADS = 1
+# What pytest makes of the files' asserts is kept for the next time, even where Python is told to keep nothing.
+test test-all: export PYTHONDONTWRITEBYTECODE =
 # Hypothesis tries the same examples in `make test`, and new ones here.
 test-all: export DESCANT_EXAMPLES = new
 

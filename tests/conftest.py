@@ -1,15 +1,13 @@
 """Settings that hold for every test."""
 
+import gc
 import os
+from collections.abc import Generator
 from tempfile import mkdtemp
 from zlib import crc32
 
 import pytest
-import torch
 from hypothesis import settings
-
-# Tests run side by side: one thread each. It also keeps sums in one order.
-torch.set_num_threads(1)
 
 # What runs remember stays with the tests, and nothing comes from the user's own runs.
 os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")
@@ -19,6 +17,25 @@ os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")
 settings.register_profile("same", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("new", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("DESCANT_EXAMPLES", "same"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tests run side by side: one thread each. It also keeps sums in one order."""
+    import torch  # here, since the process that hands out the tests can do without
+
+    torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay until the end: spare the garbage collector looking through them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

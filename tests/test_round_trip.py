@@ -17,9 +17,9 @@ from torch import nn
 import descant as dc
 from descant.catalog import BASES, CATALOG, brief, build, describe
 from descant.coupling import L1Norm, Layer, Squared
-from descant.engine import Record, RoundRecord
 from descant.errors import SettingError
 from descant.methods import FLAME, METHODS, ByRound, FedPlus, PowerLaw, Stages
+from tests.interrupted import interrupt
 
 SCHEDULES = (PowerLaw(scale=3.0), Stages(values=((1, 2.0), (4, 8.0))))
 CLASSES = [(kind, cls) for kind in BASES for cls in CATALOG[kind].values()]
@@ -106,17 +106,12 @@ def test_what_may_depend_on_the_round_may_do_so_in_every_method(cls: Any) -> Non
             assert_survives("methods", cls(**{field.name: SCHEDULES[0]}))
 
 
-def stop(record: Record) -> None:
-    if isinstance(record, RoundRecord) and record.round == 2:
-        raise KeyboardInterrupt
-
-
 def test_a_run_whose_minibatches_grow_can_be_resumed(tmp_path: Path) -> None:
     data = dc.datasets.synthetic(clients=3, samples=20)
     method, task = FLAME(batch=PowerLaw(scale=2.0, power=1.0)), dc.Task(nn.Linear(60, 10))
     unbroken = dc.simulate(task, data, method, rounds=3, mode="vmap")
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(task, data, method, rounds=3, mode="vmap", commit=1, out=tmp_path, progress=stop)
+        dc.simulate(task, data, method, rounds=3, mode="vmap", commit=1, out=tmp_path, progress=interrupt(2))
     assert dc.resume(tmp_path, task, data).clients.equals(unbroken.clients)
 
 

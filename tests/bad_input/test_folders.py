@@ -63,7 +63,7 @@ def fine(done: Done) -> None:
     assert done.status == 0 or done.err.startswith("descant: "), done
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("harm", SPOIL)
 def test_a_damaged_file_of_a_finished_run_is_named_or_harmless(finished: Path, tmp_path: Path, harm: str) -> None:
     for file in files(finished / "runs" / "run"):

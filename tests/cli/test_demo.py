@@ -33,7 +33,8 @@ def test_every_method_has_as_many_trials_and_as_many_gradients() -> None:
             assert spec["steps"] + spec.get("solver", {}).get("steps", 0) == demo._STEPS
 
 
-@pytest.mark.parametrize("panels", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("panels", [1, 2])
 def test_a_short_demo_prints_a_sentence_a_panel_and_writes_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panels: int
 ) -> None:

@@ -10,7 +10,7 @@ from tests.bad_input.calling import descant
 
 def test_a_run_is_exported_by_one_command(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(
-        "data: {name: synthetic, clients: 4, samples: 30}\nmethod: ditto\nrounds: 2\n"
+        "data: {name: synthetic, clients: 4, samples: 30}\nmethod: ditto\nrounds: 2\nmode: vmap\n"
     )
     assert descant("run", "small.yaml", "-q", cwd=tmp_path).status == 0
     done = descant("export", "runs/small", "out", "--client", "1", "--client", "3", "--round", "last", cwd=tmp_path)

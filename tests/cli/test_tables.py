@@ -19,6 +19,7 @@ SETTINGS = {
     "data": {"name": "synthetic", "clients": 5, "samples": 30},
     "rounds": 2,
     "seeds": 2,
+    "mode": "vmap",
     "methods": {"One step": {"name": "local", "steps": 1}, "Averaged": {"name": "fedavg", "steps": 1}},
 }
 

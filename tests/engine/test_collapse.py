@@ -25,6 +25,7 @@ from descant.methods import (
     PFedMe,
     Tree,
 )
+from tests import held
 
 HUGE: dict[str, Any] = {"lr": 1e200, "steps": 3, "batch": None}
 
@@ -107,7 +108,7 @@ def test_a_message_that_is_not_finite_is_refused_and_counted(run: Any, value: fl
     """The whole message goes, all its leaves: the mean of 0, 1, 2, 4, 5, 6 without 3 and without 6 is 2.4."""
     done = run(Poisoned(bad=(3, 6), value=value), chunk=2)
     assert [(row["received"], row["refused"]) for row in done.history.rounds] == [(5, 2)] * 3
-    server = done._simulation.server.state
+    server = held.by_server(done)
     assert server["mean"].tolist() == pytest.approx([2.4, 2.4], abs=1e-15)
     assert server["rows"].tolist() == [0, 1, 2, 0, 4, 5, 0]
     assert done.collapse is None

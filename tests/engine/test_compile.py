@@ -15,6 +15,7 @@ from descant.coupling import Identity
 from descant.execution import Compile
 from descant.execution.phases import phases
 from descant.methods import Ditto, FedAvg, Local, LpProj, Method
+from tests import held
 
 Ragged = list[int]
 
@@ -41,9 +42,7 @@ def states(
     method: Method, mode: str, data: dc.FederatedData, **settings: Any
 ) -> tuple[dc.Run, dict[str, torch.Tensor]]:
     run = dc.simulate(task(), data, method, mode=mode, **settings)  # type: ignore[arg-type]
-    simulation = run._simulation
-    assert simulation is not None
-    return run, {**simulation.server.state, "personal": simulation.personal(simulation.everyone)[0]}
+    return run, held.everything(run)
 
 
 @pytest.mark.slow

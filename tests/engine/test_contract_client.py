@@ -27,6 +27,8 @@ from descant.methods import (
     Work,
 )
 from descant.task import Batch, Predict
+from tests import held
+from tests.engine.points import close
 
 LR = 0.1
 
@@ -58,10 +60,6 @@ class Toy(Method):
         return state["v"]
 
 
-def close(a: Tensor, b: Tensor) -> None:
-    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
-
-
 class LookAhead(Toy):
     """Per-FedAvg, first order: the gradient on one minibatch, where a step on another one leads."""
 
@@ -87,7 +85,7 @@ def test_a_step_may_draw_two_minibatches(run: Any, point: Task, points: Federate
             ahead = x[k] - 0.5 * (x[k] - a)
             x[k] = x[k] - LR * (ahead - b)
     assert differed
-    close(done._simulation.store.leaves["v"], x)
+    close(held.personal(done), x)
     assert done.history.spent[1]["gradients"].tolist() == [8] * 4
 
 
@@ -105,7 +103,7 @@ def test_an_elastic_penalty(run: Any, point: Task, points: FederatedData, means:
     x = anchor.expand(4, -1)
     for _ in range(6):
         x = x - LR * (x - means + 2.0 * (anchor - means).square() * (x - anchor))
-    close(done._simulation.store.leaves["v"], x)
+    close(held.personal(done), x)
     assert done.history.spent[2]["gradients"].tolist() == [12] * 4  # two gradients a step, and both are counted
     assert done.history.spent[2]["examples"].tolist() == [12 * n for n in (3, 1, 5, 2)]
 
@@ -142,7 +140,7 @@ def test_an_objective_of_the_methods_own(run: Any, data: FederatedData, mode: st
             ratio = np.log(p / q)
             G = (p * (ratio - (p * ratio).sum(1, keepdims=True)) + p - q) / len(X)
             x = x - LR * np.concatenate([(G.T @ X).ravel(), G.sum(0)])
-        assert np.abs(done._simulation.store.leaves["v"][k].numpy() - x).max() <= 1e-12
+        assert np.abs(held.personal(done)[k].numpy() - x).max() <= 1e-12
 
 
 def _softmax(z: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -166,15 +164,15 @@ class FineTuned(FedAvg):
 def test_a_client_may_train_what_it_deploys(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:
     method = FineTuned(lr=LR, steps=2, batch=2)
     done = run(method, task=point, data=points, cohort=2, evaluate=1)
-    w = done._simulation.server.state["w"]
+    w = held.by_server(done)["w"]
     tuned = means + (1 - LR) ** 3 * (w - means)
-    close(done._simulation.personal(torch.arange(4))[0], tuned)
+    close(held.personal(done), tuned)
     for k in range(4):
         close(done.personal(k, round="last").at.detach(), tuned[k])
     close(done.shared(round="last").at.detach(), w)
     # Looking at the models trains nothing, and what looking costs is not the round's.
     plain = run(FedAvg(lr=LR, steps=2, batch=2), task=point, data=points, cohort=2)
-    assert torch.equal(w, plain._simulation.server.state["w"])
+    assert torch.equal(w, held.by_server(plain)["w"])
     assert done.history.spent[3]["gradients"].tolist() == plain.history.spent[3]["gradients"].tolist()
 
 
@@ -188,7 +186,7 @@ def test_fine_tuning_drops_the_short_minibatch_where_training_does(
     method = FineTuned(lr=LR, steps=1, batch=2, tune=Work(epochs=1, batch=2))
     done = run(method, task=point, data=data, rounds=1, drop_last=drop_last)
     expected = 1 + (1 - LR) ** (1 + steps) * (point.start() - 1)
-    close(done._simulation.personal(torch.arange(1))[0], expected[None])
+    close(held.personal(done), expected[None])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,12 +219,10 @@ class SharedHead(Local):
 def test_a_method_may_share_some_layers(run: Any, task: Task) -> None:
     """Of 43 numbers the last layer's 18 travel; the others stay what local training makes of them."""
     method, alone = SharedHead(lr=LR, steps=4, batch=3), Local(lr=LR, steps=4, batch=3)
-    done, local = (run(m, rounds=1)._simulation.store.leaves["v"] for m in (method, alone))
-    shared = run(method, rounds=1)._simulation
-    close(done, local)  # the first round starts alike
-    close(shared.server.state["head"], local[:, 25:].mean(0))
-    deployed = shared.personal(shared.everyone)[0]
-    close(deployed, torch.cat([local[:, :25], local[:, 25:].mean(0).expand(7, -1)], 1))
+    done, local = run(method, rounds=1), held.personal(run(alone, rounds=1))
+    close(held.by_clients(done)["v"], local)  # the first round starts alike
+    close(held.by_server(done)["head"], local[:, 25:].mean(0))
+    close(held.personal(done), torch.cat([local[:, :25], local[:, 25:].mean(0).expand(7, -1)], 1))
     rows = run(method, rounds=2).history.rounds
     assert [row["bytes_up"] for row in rows] == [7 * 18 * 8] * 2
     assert [row["bytes_down"] for row in rows] == [7 * 18 * 8] * 2

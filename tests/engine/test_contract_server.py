@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from descant import FederatedData, Run, Task
+from descant import FederatedData, Task
 from descant.context import Context
 from descant.engine.cohort import sample
 from descant.methods import (
@@ -26,6 +26,8 @@ from descant.methods import (
     Tree,
     Work,
 )
+from tests import held
+from tests.engine.points import close
 
 N, LR, STEPS = 4, 0.1, 3
 FULL = Work(steps=STEPS)
@@ -47,20 +49,6 @@ class Toy(Method):
 
     def step(self, x: Tensor, grad: Gradient) -> Tensor:
         return x - LR * grad(x)
-
-
-def server(run: Run) -> Tree:
-    assert run._simulation is not None and run.collapse is None
-    return run._simulation.server.state
-
-
-def clients(run: Run) -> Tree:
-    assert run._simulation is not None
-    return run._simulation.store.leaves
-
-
-def close(a: Tensor, b: Tensor) -> None:
-    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
 
 
 class Scaffold(Toy):
@@ -110,9 +98,9 @@ def test_a_server_with_a_control_variate(
             dw, dc = dw + (x - w) / cohort, dc + (new - c_k[k]) / N
             c_k[k] = new
         w, c = w + dw, c + dc
-    close(server(done)["w"], w)
-    close(server(done)["c"], c)
-    close(clients(done)["c_k"], c_k)
+    close(held.by_server(done)["w"], w)
+    close(held.by_server(done)["c"], c)
+    close(held.by_clients(done)["c_k"], c_k)
     assert done.history.rounds[0]["bytes_up"] == done.history.rounds[0]["bytes_down"] == cohort * 2 * 2 * 8
 
 
@@ -133,7 +121,7 @@ class ToldApart(Toy):
 def test_a_broadcast_with_a_row_for_every_client(run: Any, point: Task, points: FederatedData, chunk: int) -> None:
     done = run(ToldApart(), task=point, data=points, rounds=2, chunk=chunk)
     told = 2 * (10.0 * torch.arange(N).double() + 0.5)
-    close(clients(done)["v"], point.start() + told[:, None])
+    close(held.by_clients(done)["v"], point.start() + told[:, None])
     assert done.history.rounds[0]["bytes_down"] == N * 2 * 8  # a client hears its row, not all rows
 
 
@@ -165,9 +153,9 @@ def test_a_server_that_remembers_those_who_are_silent(
         heard[sample(5, t, 2, torch.ones(N))] = t
     assert set(heard.tolist()) == {0, 1, 2}  # never, once and lately
     u = means + (1 - LR) ** (STEPS * heard.double())[:, None] * (point.start() - means)
-    close(server(done)["u"], u)
-    close(server(done)["w"], u.mean(0))
-    close(clients(done)["v"], means + (1 - LR) ** (2 * STEPS) * (point.start() - means))
+    close(held.by_server(done)["u"], u)
+    close(held.by_server(done)["w"], u.mean(0))
+    close(held.by_clients(done)["v"], means + (1 - LR) ** (2 * STEPS) * (point.start() - means))
 
 
 class Quiet(Toy):
@@ -197,8 +185,8 @@ def test_a_silent_round_costs_no_bytes(run: Any, point: Task, points: FederatedD
     for t in range(1, 5):
         v = means + (1 - LR) ** STEPS * (v - means) if t % 2 else 0.5 * (v + w)
         w = w if t % 2 else v.mean(0)
-    close(clients(done)["v"], v)
-    close(server(done)["w"], w)
+    close(held.by_clients(done)["v"], v)
+    close(held.by_server(done)["w"], w)
     rows = done.history.rounds
     assert [row["bytes_up"] for row in rows] == [row["bytes_down"] for row in rows] == [0, 64, 0, 64]
     assert [row["received"] for row in rows] == [0, N, 0, N]
@@ -224,10 +212,10 @@ class InTurn(Toy):
 
 def test_a_method_may_choose_its_cohort(run: Any, point: Task, points: FederatedData) -> None:
     one_each = run(InTurn(), task=point, data=points, rounds=2, cohort=2)
-    close(clients(one_each)["v"], (point.start() + 1).expand(N, -1))
-    assert server(one_each)["waiting"].tolist() == [0] * N
+    close(held.by_clients(one_each)["v"], (point.start() + 1).expand(N, -1))
+    assert held.by_server(one_each)["waiting"].tolist() == [0] * N
     more = run(InTurn(), task=point, data=points, rounds=3, cohort=2)  # nobody is left: an empty cohort is a round
-    assert torch.equal(clients(more)["v"], clients(one_each)["v"])
+    assert torch.equal(held.by_clients(more)["v"], held.by_clients(one_each)["v"])
     assert [more.history.rounds[2][name] for name in ("cohort", "received", "bytes_up")] == [0, 0, 0]
 
 
@@ -241,13 +229,14 @@ class Tossing(Toy):
 
 
 def test_all_parties_of_a_round_see_one_coin(run: Any, point: Task, points: FederatedData) -> None:
-    done = run(Tossing(), task=point, data=points, rounds=400, chunk=1)
+    T = 100
+    done = run(Tossing(), task=point, data=points, rounds=T, chunk=1)
     coins = [row["coin"] / N for row in done.history.rounds]
-    alone = run(Tossing(), task=point, data=points, rounds=400, cohort=1)
+    alone = run(Tossing(), task=point, data=points, rounds=T, cohort=1)
     assert coins == [row["coin"] for row in alone.history.rounds]
-    assert [row["rounds"] for row in done.history.rounds] == [N * t for t in range(1, 401)]
-    assert len(set(coins)) == 400 and all(0 < coin < 1 for coin in coins)
-    assert abs(sum(coins) / 400 - 0.5) <= 4 * (1 / 12 / 400) ** 0.5
+    assert [row["rounds"] for row in done.history.rounds] == [N * t for t in range(1, T + 1)]
+    assert len(set(coins)) == T and all(0 < coin < 1 for coin in coins)
+    assert abs(sum(coins) / T - 0.5) <= 4 * (1 / 12 / T) ** 0.5
 
 
 class Reporting(Toy):
@@ -301,7 +290,7 @@ def test_running_statistics_are_combined_even_if_the_method_combines_by_itself(r
     torch.manual_seed(0)
     task = Task(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3)).double())
     alone, asking = (run(method, task=task, data=federation((6, 3, 9))) for method in (OnItsOwn(), Asking()))
-    close(server(alone)["w"], server(asking)["w"])
-    statistics = alone._simulation.server.statistics
-    close(statistics, asking._simulation.server.statistics)
+    close(held.by_server(alone)["w"], held.by_server(asking)["w"])
+    statistics, expected = (held.simulation(done).server.statistics for done in (alone, asking))
+    close(statistics, expected)
     assert float((statistics - task.buffer_start()).abs().max()) > 1e-2

@@ -14,8 +14,9 @@ from descant import FederatedData, Run, Task, simulate
 from descant.execution import Vmap
 from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe
 from descant.task import Batch
+from tests import held
 
-WORK: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
+WORK: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
 METHODS = [
     FedAvg(lr=0.1, epochs=2, batch=4),
     FedProx(lr=0.1, epochs=2, batch=4, mu=0.5, weighted=False),
@@ -32,16 +33,14 @@ EVERY_METHOD = pytest.mark.parametrize(
 
 def state(run: Run) -> dict[str, Tensor]:
     """Everything that the run ended with."""
-    simulation = run._simulation
-    assert simulation is not None and run.collapse is None
-    personal, _ = simulation.personal(simulation.everyone)
-    return {"personal": personal, **simulation.store.leaves, **simulation.server.state}
+    assert run.collapse is None
+    return held.everything(run)
 
 
 def distance(a: Run, b: Run) -> float:
     ours, theirs = state(a), state(b)
     assert ours.keys() == theirs.keys()
-    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours if ours[name].numel())
 
 
 def accounts(run: Run) -> Any:
@@ -59,7 +58,7 @@ def thirteen(federation: Any) -> FederatedData:
     return data
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @EVERY_METHOD
 @pytest.mark.parametrize("chunk", [1, 3, 7])
 def test_results_do_not_depend_on_the_chunks(run: Any, thirteen: FederatedData, method: Method, chunk: int) -> None:
@@ -68,7 +67,7 @@ def test_results_do_not_depend_on_the_chunks(run: Any, thirteen: FederatedData, 
     assert accounts(whole) == accounts(cut)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @EVERY_METHOD
 @pytest.mark.parametrize("chunk", [3, 13])
 def test_the_loop_and_the_vectorised_program_agree(
@@ -80,7 +79,7 @@ def test_the_loop_and_the_vectorised_program_agree(
     assert accounts(loop) == accounts(vmapped)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @EVERY_METHOD
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(
     run: Any, thirteen: FederatedData, method: Method
@@ -91,6 +90,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(
     assert distance(first, other) > 1e-6
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("work", [{"steps": 4}, {"epochs": 2}])
 @pytest.mark.parametrize("batch", [None, 3])
 def test_the_size_of_another_client_does_not_matter(
@@ -99,20 +99,20 @@ def test_the_size_of_another_client_does_not_matter(
     """A larger client beside them lengthens the padding of all others, and changes none."""
     method = Local(lr=0.1, batch=batch, **work)
     small, large = (run(method, data=federation((6, 1, 9, last))) for last in (2, 40))
-    assert float((state(small)["v"] - state(large)["v"])[:3].abs().max()) <= 1e-12
+    assert float((held.personal(small) - held.personal(large))[:3].abs().max()) <= 1e-12
 
 
 @pytest.mark.parametrize("method", [Local(**WORK), LpProj(**WORK, dim=0)], ids=lambda m: m.name)
 def test_a_client_learns_the_same_whoever_else_takes_part(run: Any, federation: Any, method: Method) -> None:
     """Its draws depend on the seed, the role, the round and itself: not on the cohort, nor on who exists."""
-    everyone = state(run(method, cohort=None))["personal"]
-    fewer = state(run(method, cohort=None, data=federation((6, 1, 9))))["personal"]
+    everyone = held.personal(run(method, cohort=None))
+    fewer = held.personal(run(method, cohort=None, data=federation((6, 1, 9))))
     assert float((everyone[:3] - fewer).abs().max()) <= 1e-12
     some = run(method, cohort=3, rounds=1)
     took_part = some.history.spent[1]["gradients"] > 0
-    alone = state(run(method, cohort=None, rounds=1))["personal"]
+    alone = held.personal(run(method, cohort=None, rounds=1))
     assert took_part.sum() == 3
-    assert float((state(some)["personal"] - alone)[torch.from_numpy(took_part)].abs().max()) <= 1e-12
+    assert float((held.personal(some) - alone)[torch.from_numpy(took_part)].abs().max()) <= 1e-12
 
 
 @given(
@@ -146,6 +146,7 @@ def test_masked_rows_of_garbage_never_change_a_gradient(
     assert float((plain - padded).abs().max()) <= 1e-12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["loop", "vmap"])
 def test_evaluation_does_not_depend_on_the_chunks_either(run: Any, mode: str) -> None:
     whole, cut = (run(Local(**WORK), mode=mode, chunk=chunk, evaluate=1) for chunk in (7, 2))
@@ -155,8 +156,10 @@ def test_evaluation_does_not_depend_on_the_chunks_either(run: Any, mode: str) ->
 
 
 def test_dropout_and_batch_norm_do_not_depend_on_the_chunks(data: FederatedData) -> None:
+    """BatchNorm makes zeros of two equal examples, but for rounding, and the slope of ReLU jumps there: what it is
+    follows from the last bit, which differs between versions of torch. Tanh is smooth."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.3), nn.ReLU(), nn.Linear(6, 3))
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.3), nn.Tanh(), nn.Linear(6, 3))
     task, method = Task(model.double()), Ditto(lr=0.1, steps=3, batch=2, lam=0.5, solver=FedAvg(**WORK))
     big = FederatedData.from_arrays(
         [{"train": (X.repeat(2, 1), y.repeat(2))} for X, y in map(data.train.client, range(7))], classes=3

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant.attacks import SignFlip
-from descant.engine import Record, RoundRecord
 from descant.engine.newcomers import apart
 from descant.errors import SettingError
 from descant.methods import METHODS, MOCHA, Ditto, FedAvg, Local
+from tests.interrupted import interrupt
 
 LATE = (1, 4)
 WHOLE: dict[str, Any] = {"steps": 3, "batch": None, "lr": 0.2}
@@ -104,7 +104,7 @@ def test_a_newcomer_of_ditto_is_tied_to_the_shared_model(
     assert served["personal.test_accuracy.mean@last"] == pytest.approx(np.mean(others))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"mocha"}))  # which trains linear models
 def test_every_method_serves_newcomers_or_says_why_not(task: dc.Task, data: dc.FederatedData, name: str) -> None:
     how: dict[str, Any] = {"rounds": 2, "cohort": 3, "mode": "vmap", "evaluate": 2, "newcomers": 2}
@@ -128,14 +128,9 @@ def test_a_method_whose_server_knows_its_clients_refuses(data: dc.FederatedData)
 def test_a_resumed_run_serves_the_same_newcomers(task: dc.Task, data: dc.FederatedData, tmp_path: Path) -> None:
     how: dict[str, Any] = {"rounds": 5, "cohort": 3, "mode": "vmap", "newcomers": 0.3, "store": "disk"}
     ditto = Ditto(steps=2, batch=3, solver=FedAvg(steps=2, batch=3))
-
-    def interrupt(record: Record) -> None:
-        if isinstance(record, RoundRecord) and record.round == 3:
-            raise KeyboardInterrupt
-
     unbroken = dc.simulate(task, data, ditto, out=tmp_path / "unbroken", **how)
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(task, data, ditto, out=tmp_path / "run", progress=interrupt, **how)
+        dc.simulate(task, data, ditto, out=tmp_path / "run", progress=interrupt(3), **how)
     resumed = dc.resume(tmp_path / "run", task, data)
     read = dc.load(tmp_path / "run")
     for run in (resumed, read):

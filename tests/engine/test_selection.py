@@ -22,6 +22,7 @@ from descant.errors import SettingError
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 from descant.methods import METHODS, Ditto, FedAvg, Local, LpProj, Method
+from tests.interrupted import interrupt
 
 ALL = ("personal", "shared", "selected")
 some = st.sampled_from([0.0, 0.25, 0.5, 1.0, float("nan")])
@@ -176,12 +177,7 @@ def test_tables_show_the_selected_model_where_it_was_asked_for(tmp_path: Path) -
 @pytest.mark.slow
 def test_a_resumed_run_selects_as_the_unbroken_one(uneven: dc.FederatedData, tmp_path: Path) -> None:
     how: dict[str, Any] = {"rounds": 4, "evaluate": Evaluation(models=ALL), "mode": "vmap", "commit": 1}
-
-    def stop(record: Any) -> None:
-        if getattr(record, "round", 0) == 2:
-            raise KeyboardInterrupt
-
     unbroken = dc.simulate(task(), uneven, DITTO, out=tmp_path / "unbroken", **how)
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(task(), uneven, DITTO, out=tmp_path / "run", progress=stop, **how)
+        dc.simulate(task(), uneven, DITTO, out=tmp_path / "run", progress=interrupt(2), **how)
     assert dc.resume(tmp_path / "run", task(), uneven).clients.equals(unbroken.clients)

@@ -14,22 +14,11 @@ from toys.codecs import Spoiled, Unable
 from descant import FederatedData, Task
 from descant.codecs import DGC, LBGM, QSGD, Float16, TopK
 from descant.draws import uniform
-from descant.engine.cohort import sample
 from descant.errors import SettingError
 from descant.mail import Sent
 from descant.methods import FLAME, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
-
-N, LR, SEED = 4, 0.1, 5
-PLAIN = FedAvg(lr=LR, steps=3, batch=None, weighted=False)
-
-
-def close(a: Tensor, b: Tensor) -> None:
-    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
-
-
-def pulled(w: Tensor, mean: Tensor) -> Tensor:
-    """The update of a client after three steps."""
-    return mean + (1 - LR) ** 3 * (w - mean) - w
+from tests import held
+from tests.engine.points import LR, PLAIN, SEED, N, close, cohort_of, pulled
 
 
 def test_dgc_gathers_momentum_and_clears_what_was_sent(
@@ -39,15 +28,15 @@ def test_dgc_gathers_momentum_and_clears_what_was_sent(
     w, momentum, residual = point.start(), np.zeros((N, 2)), np.zeros((N, 2))
     for t in range(1, 9):
         total = torch.zeros(2).double()
-        for k in sample(SEED, t, 3, torch.ones(N)).tolist():
+        for k in cohort_of(t, 3):
             momentum[k] = 0.8 * momentum[k] + pulled(w, means[k]).numpy()
             residual[k] += momentum[k]
             i = int(np.argmax(np.abs(residual[k])))
             total[i] += residual[k, i]
             residual[k, i] = momentum[k, i] = 0.0
         w = w + total / 3
-    close(done._simulation.server.state["w"], w)
-    kept = done._simulation.store.leaves
+    close(held.shared(done), w)
+    kept = held.by_clients(done)
     close(kept["codec.delta.momentum"], torch.tensor(momentum))
     close(kept["codec.delta.residual"], torch.tensor(residual))
     assert [row["bytes_up"] for row in done.history.rounds] == [3 * (1 + 8)] * 8
@@ -62,7 +51,7 @@ def test_lbgm_sends_a_number_where_the_direction_is_an_old_one(
     w, whole, spent, scalars = point.start(), np.zeros((N, 2)), [0] * N, 0
     for t in range(1, 13):
         read = []
-        for k in sample(SEED, t, 3, torch.ones(N)).tolist():
+        for k in cohort_of(t, 3):
             new = pulled(w, means[k]).numpy()
             cosine = new @ whole[k] / max(np.linalg.norm(new) * np.linalg.norm(whole[k]), 1e-300)
             same = 1 - cosine**2 <= 0.02
@@ -75,9 +64,9 @@ def test_lbgm_sends_a_number_where_the_direction_is_an_old_one(
             whole[k] = whole[k] if same else new
         w = w + torch.tensor(np.mean(read, 0)) if read else w
     assert scalars >= 3
-    close(done._simulation.server.state["w"], w)
-    close(done._simulation.store.leaves["codec.delta.whole"], torch.tensor(whole))
-    close(done._simulation.server.copies.leaves["codec.delta.whole"], torch.tensor(whole))
+    close(held.shared(done), w)
+    close(held.by_clients(done)["codec.delta.whole"], torch.tensor(whole))
+    close(held.simulation(done).server.copies.leaves["codec.delta.whole"], torch.tensor(whole))
     assert done.history.spent[12]["bytes_up"].tolist() == spent, "everyone pays for the length of its own payloads"
 
 
@@ -88,17 +77,18 @@ SENDERS: list[Method] = [
 ]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("method", SENDERS, ids=lambda m: m.name)
 @pytest.mark.parametrize(
     "codec", [TopK(share=0.1), LBGM(delta=0.3), QSGD(levels=2, bucket=9)], ids=lambda c: c.name
 )
 def test_both_ends_keep_the_same_copy_of_what_was_sent_last(run: Any, method: Method, codec: Any) -> None:
     done = run(method, rounds=12, cohort=3, lost=0.3, codec=codec)
-    simulation, (name,) = done._simulation, method.sends
-    mine, copies = simulation.store.leaves[f"sent.{name}"], simulation.server.copies.leaves[f"sent.{name}"]
+    (name,) = method.sends
+    mine = held.by_clients(done)[f"sent.{name}"]
+    copies = held.simulation(done).server.copies.leaves[f"sent.{name}"]
     assert torch.equal(mine, copies)
-    assert torch.equal(copies, simulation.server.state[method.held[0]]), "and the method's server holds it too"
+    assert torch.equal(copies, held.by_server(done)[method.held[0]]), "and the method's server holds it too"
     assert 0 < sum(row["lost"] for row in done.history.rounds) < 36
     assert len(torch.unique(mine, dim=0)) > 5
 
@@ -113,7 +103,7 @@ def test_sparse_flame_is_a_plain_loop(run: Any, point: Task, points: FederatedDa
     pi, residual = torch.zeros(N, 2).double(), torch.zeros(N, 2).double()
     for t in range(1, 11):
         news = {}
-        for k in sample(SEED, t, 3, torch.ones(N)).tolist():
+        for k in cohort_of(t, 3):
             for _ in range(3):
                 theta[k] = theta[k] - LR * (theta[k] - means[k] + lam * (theta[k] - w_i[k]))
             w_i[k] = (lam * alpha * theta[k] + rho * w - pi[k]) / (lam * alpha + rho)
@@ -127,7 +117,7 @@ def test_sparse_flame_is_a_plain_loop(run: Any, point: Task, points: FederatedDa
             residual[k] = wanted
             residual[k, i] = 0
         w = u.mean(0) if news else w
-    state, kept = done._simulation.server.state, done._simulation.store.leaves
+    state, kept = held.by_server(done), held.by_clients(done)
     for found, expected in ((state["w"], w), (state["u"], u), (kept["theta"], theta), (kept["pi"], pi)):
         close(found, expected)
     close(kept["codec.u.residual"], residual)
@@ -135,16 +125,16 @@ def test_sparse_flame_is_a_plain_loop(run: Any, point: Task, points: FederatedDa
 
 @pytest.mark.parametrize("method", [FedAvg(lr=LR, epochs=2, batch=3), Scaffold(lr=LR, steps=4, batch=3)])
 def test_top_k_of_everything_is_no_codec(run: Any, method: Method) -> None:
-    whole, plain = (run(method, rounds=4, cohort=4, **how)._simulation for how in ({"codec": TopK(share=1.0)}, {}))
-    assert torch.equal(whole.server.state["w"], plain.server.state["w"])
-    assert all(not leaf.any() for name, leaf in whole.store.leaves.items() if name.endswith("residual"))
+    whole, plain = (run(method, rounds=4, cohort=4, **how) for how in ({"codec": TopK(share=1.0)}, {}))
+    assert torch.equal(held.shared(whole), held.shared(plain))
+    assert all(not leaf.any() for name, leaf in held.by_clients(whole).items() if name.endswith("residual"))
 
 
 def test_half_precision_costs_half(run: Any, point: Task, points: FederatedData) -> None:
     method = FedAvg(lr=LR, steps=3, batch=None)
     half, plain = (run(method, task=point, data=points, **how) for how in ({"codec": Float16()}, {}))
     assert [row["bytes_up"] for row in half.history.rounds] == [N * (2 * 2 + 4)] * 3
-    one, other = (done._simulation.server.state["w"] for done in (half, plain))
+    one, other = (held.shared(done) for done in (half, plain))
     assert 0 < float((one - other).abs().max()) < 1e-2
 
 
@@ -157,12 +147,12 @@ def test_what_cannot_be_decoded_is_refused_and_counted(
     assert done.collapse is None
     assert [(row["received"], row["refused"], row["lost"]) for row in rows] == [(2, 2, 0)] * 4
     assert [row["bytes_up"] for row in rows] == [4 * 9 - 2] * 4, "they were sent, and are paid for"
-    kept = done._simulation.store.leaves
+    kept = held.by_clients(done)
     residual = next(leaf for name, leaf in kept.items() if name.endswith("residual"))
     assert not residual[[1, 2]].any(), "who was not read remembers nothing of it"
     assert residual[[0, 3]].any(1).all()
     if "sent.u" in kept:
-        assert torch.equal(kept["sent.u"], done._simulation.server.copies.leaves["sent.u"])
+        assert torch.equal(kept["sent.u"], held.simulation(done).server.copies.leaves["sent.u"])
 
 
 def test_what_cannot_be_encoded_is_refused_and_counted(
@@ -173,9 +163,9 @@ def test_what_cannot_be_encoded_is_refused_and_counted(
     assert [(row["received"], row["refused"], row["bytes_up"]) for row in rows] == [(3, 1, 48)] * 2
     w = point.start()
     for t in (1, 2):  # and the others add their own noise, as they would have without it
-        noise = done._simulation.context(t).of_parties(torch.tensor([1, 2, 3])).private.normal("delta", (2,))
+        noise = held.simulation(done).context(t).of_parties(torch.tensor([1, 2, 3])).private.normal("delta", (2,))
         w = w + (pulled(w, means[1:]) + noise).mean(0)
-    close(done._simulation.server.state["w"], w)
+    close(held.shared(done), w)
 
 
 @pytest.mark.parametrize("codec", [Spoiled(share=0.5, bad=(0, 1, 2, 3)), Unable(bad=(0, 1, 2, 3))])

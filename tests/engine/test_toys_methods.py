@@ -10,27 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from descant import FederatedData, Run, Task
+from descant import FederatedData, Task
 from descant.draws import uniform
 from descant.engine.cohort import finished_share, sample
-from descant.methods import AFL, L2SGD, Scaffold, Tree
+from descant.methods import AFL, L2SGD, Scaffold
 from descant.methods.simplex import onto_simplex
+from tests import held
+from tests.engine.points import close
 
 N, LR, SEED = 4, 0.1, 5
-
-
-def server(run: Run) -> Tree:
-    assert run._simulation is not None and run.collapse is None
-    return run._simulation.server.state
-
-
-def clients(run: Run) -> Tree:
-    assert run._simulation is not None
-    return run._simulation.store.leaves
-
-
-def close(a: Tensor, b: Tensor) -> None:
-    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
 
 
 def zeros(*shape: int) -> Tensor:
@@ -57,9 +45,9 @@ def test_scaffold_divides_by_the_steps_really_taken(
             c_k[k] = new
         w, c = w + dw, c + dc
     assert len(seen) > 2
-    close(server(done)["w"], w)
-    close(server(done)["c"], c)
-    close(clients(done)["c_k"], c_k)
+    close(held.by_server(done)["w"], w)
+    close(held.by_server(done)["c"], c)
+    close(held.by_clients(done)["c_k"], c_k)
 
 
 def simplex_by_bisection(y: list[float]) -> list[float]:
@@ -90,8 +78,8 @@ def test_afl_draws_by_a_mixture_that_ascends_on_the_losses(run: Any, point: Task
             raised[k] += 0.3 * float((0.5 * (w - Y[k]).square().sum(1)).mean())
         w, mixture = w + moved, simplex_by_bisection(raised)
     assert min(mixture) == 0 and min(cohorts) < 3, "a client of no weight, and so a cohort that is smaller"
-    close(server(done)["w"], w)
-    close(server(done)["mixture"], torch.tensor(mixture, dtype=torch.float64))
+    close(held.by_server(done)["w"], w)
+    close(held.by_server(done)["mixture"], torch.tensor(mixture, dtype=torch.float64))
     rows = done.history.rounds
     assert [row["cohort"] for row in rows] == cohorts
     assert [row["bytes_up"] for row in rows] == [c * 3 * 8 for c in cohorts], "two numbers and the loss"
@@ -116,7 +104,7 @@ def test_l2sgd_goes_up_and_down_again_when_the_coin_says_so(
         step = 0.5 / 0.4 * (x - x.mean(0)) if talks[-1] else (x - means) / 0.6
         x = x - LR * step
     assert 2 <= sum(talks) <= 10
-    close(clients(done)["x"], x)
+    close(held.by_clients(done)["x"], x)
     rows = done.history.rounds
     for kind in ("bytes_up", "bytes_down"):
         assert [row[kind] for row in rows] == [N * 2 * 8 * talk for talk in talks]
@@ -136,5 +124,5 @@ def test_a_lost_model_gets_no_reply(run: Any, point: Task, points: FederatedData
         replies.append(int(arrives.sum()))
         x[arrives] = x[arrives] - LR * 0.5 / 0.9 * (x[arrives] - x[arrives].mean(0))
     assert len(set(replies)) > 1
-    close(clients(done)["x"], x)
+    close(held.by_clients(done)["x"], x)
     assert [row["bytes_down"] for row in done.history.rounds] == [16 * reply for reply in replies]

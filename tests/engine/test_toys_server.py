@@ -17,25 +17,9 @@ from descant.attacks import SignFlip
 from descant.codecs import Float16
 from descant.context import Context
 from descant.draws import normal
-from descant.engine.cohort import sample
 from descant.methods import Ditto, FedAvg, LpProj, PFedMe
-
-N, LR, SEED = 4, 0.1, 5
-PLAIN = FedAvg(lr=LR, steps=3, batch=None, weighted=False)
-
-
-def close(a: Tensor, b: Tensor) -> None:
-    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
-
-
-def pulled(w: Tensor, mean: Tensor) -> Tensor:
-    """The update of a client after three steps."""
-    return mean + (1 - LR) ** 3 * (w - mean) - w
-
-
-def cohort_of(t: int, size: int) -> list[int]:
-    drawn: list[int] = sample(SEED, t, size, torch.ones(N)).tolist()
-    return drawn
+from tests import held
+from tests.engine.points import LR, PLAIN, SEED, N, close, cohort_of, pulled
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -61,7 +45,7 @@ def test_centered_clipping_goes_on_from_the_last_aggregate(
             v = v + step
         w = w + v
     assert 0 < clipped < 36
-    close(done._simulation.server.state["w"], w)
+    close(held.shared(done), w)
 
 
 def test_centered_clipping_of_positions_starts_at_their_reference(
@@ -77,7 +61,7 @@ def test_centered_clipping_of_positions_starts_at_their_reference(
             x = x - LR * (x - means[k] + 2.0 * (x - w))
         off = -0.2 * 2.0 * (w - x)
         moved = moved + off * min(1.0, 0.1 / float(off.norm())) / N
-    close(done._simulation.server.state["w"], w + moved)
+    close(held.shared(done), w + moved)
 
 
 @pytest.mark.parametrize("k_", [0, 1])
@@ -94,8 +78,8 @@ def test_k_loss_under_ditto(run: Any, point: Task, points: FederatedData, means:
             for _ in range(2):
                 v[k] = v[k] - LR * (v[k] - means[k] + 0.5 * (v[k] - w))
         w = w + pulled(w, means[chosen])
-    close(done._simulation.server.state["w"], w)
-    close(done._simulation.store.leaves["v"], v)
+    close(held.shared(done), w)
+    close(held.personal(done), v)
     for row in done.history.rounds:
         assert row["bytes_up"] == 3 * (2 + 1) * 8, "the loss is billed"
     spent = sum(len(Y[k]) for t in range(1, 7) for k in cohort_of(t, 3))
@@ -120,8 +104,8 @@ def test_k_loss_under_lp_proj_judges_the_personal_models(
                 x[k] = x[k] - LR * (x[k] - means[k] - lam * P.T @ (w - P @ x[k]))
             sent[k] = w - eta * lam * (w - P @ x[k])
         w = sent[sorted(cohort, key=lambda k: losses[k])[1]]
-    close(done._simulation.server.state["w"], w)
-    close(done._simulation.store.leaves["x"], x)
+    close(held.by_server(done)["w"], w)
+    close(held.personal(done), x)
     assert {row["bytes_up"] for row in done.history.rounds} == {3 * (2 + 1) * 8}
 
 
@@ -137,7 +121,7 @@ def test_an_attacker_may_know_what_the_others_send(
         lots.add(len(benign))
         w = w + sum([*benign, *against]) / 3
     assert lots == {1, 2}
-    close(done._simulation.server.state["w"], w)
+    close(held.shared(done), w)
 
 
 def test_an_attacker_may_remember(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:
@@ -158,8 +142,8 @@ def test_an_attacker_may_remember(run: Any, point: Task, points: FederatedData, 
                 c = -abs(float(normal(SEED, "each", t, "sign-flip", k, 0)))
                 updates[k] = c * updates[k]
         w = w + torch.tensor(sum(updates.values()) / 2)
-    close(done._simulation.server.state["w"], w)
-    close(done._simulation.attackers.memory["1.delta"], torch.tensor(memory))
+    close(held.shared(done), w)
+    close(held.simulation(done).attackers.memory["1.delta"], torch.tensor(memory))
 
 
 def test_noise_of_the_server_has_an_address(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:
@@ -169,7 +153,7 @@ def test_noise_of_the_server_has_an_address(run: Any, point: Task, points: Feder
     for t in range(1, 5):
         z = normal(SEED, "public", t, "noise", torch.arange(2))
         w = w + sum(pulled(w, mean) for mean in means) / N + 0.3 * z
-    close(done._simulation.server.state["w"], w)
+    close(held.shared(done), w)
 
 
 def test_private_noise_follows_from_the_secret_and_from_nothing_else(
@@ -178,7 +162,7 @@ def test_private_noise_follows_from_the_secret_and_from_nothing_else(
     method = PrivateFedAvg(lr=LR, steps=3, batch=None, weighted=False, sigma=0.3)
 
     def ends(**how: Any) -> Tensor:
-        w: Tensor = run(method, task=point, data=points, **how)._simulation.server.state["w"]
+        w = held.shared(run(method, task=point, data=points, **how))
         return w
 
     same = ends(secret=7)

@@ -16,13 +16,11 @@ from descant.coupling import Hadamard, Hash, Orthogonal, Projection, SeedOnly
 from descant.draws import seed_of, uniform
 from descant.engine.cohort import sample
 from descant.methods import Ditto
+from tests import held
+from tests.engine.points import close
 
 N, LR, SEED, ROUNDS = 4, 0.1, 5, 9
 METHOD = Subspace(lr=LR, steps=3, batch=None, dim=1)
-
-
-def close(a: Tensor, b: Tensor) -> None:
-    assert a.shape == b.shape and float((a - b).abs().max()) <= 1e-12
 
 
 def arrives(t: int, k: int, lost: float) -> bool:
@@ -48,27 +46,26 @@ def plain(
     return w, us
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chunk", [1, 4])
 @pytest.mark.parametrize(("cohort", "lost"), [(4, 0.0), (2, 0.0), (2, 0.5)])
 def test_it_is_a_plain_loop_and_a_client_pays_for_the_rounds_that_it_missed(
     run: Any, point: Task, points: FederatedData, means: Tensor, cohort: int, lost: float, chunk: int
 ) -> None:
     done = run(METHOD, task=point, data=points, rounds=ROUNDS, cohort=cohort, lost=lost, chunk=chunk)
-    simulation = done._simulation
     w, us = plain(point, means, cohort, lost)
-    close(simulation.shared()[0], w[-1])
-    close(METHOD.upto(ROUNDS, simulation.server.state["log"]), torch.stack(us))
+    close(held.shared(done), w[-1])
+    close(METHOD.upto(ROUNDS, held.by_server(done)["log"]), torch.stack(us))
     known, kept, paid = [0] * N, point.start().repeat(N, 1), [0] * N
     for t in range(1, ROUNDS + 1):
         for k in sample(SEED, t, cohort, torch.ones(N)).tolist():
             paid[k] += 8 * (t - 1 - known[k])
             known[k], kept[k] = t - 1, w[t - 1]
-    close(simulation.store.leaves["w"], kept)
-    assert simulation.store.leaves["known"].tolist() == known
+    close(held.by_clients(done)["w"], kept)
+    assert held.by_clients(done)["known"].tolist() == known
     assert done.history.spent[ROUNDS]["bytes_down"].tolist() == paid
     assert done.history.spent[ROUNDS]["bytes_up"].sum() == ROUNDS * cohort * 8
-    close(simulation.personal(torch.arange(N))[0], w[-1].repeat(N, 1))  # whoever deploys has built in all of it
+    close(held.personal(done), w[-1].repeat(N, 1))  # whoever deploys has built in all of it
     assert (len(set(known)) > 1) == (cohort < N)
 
 
@@ -106,7 +103,7 @@ def test_a_round_without_mail_moves_nothing(run: Any, point: Task, points: Feder
     done = run(METHOD, task=point, data=points, rounds=ROUNDS, lost=0.8)
     w, us = plain(point, means, N, 0.8)
     assert [t for t in range(1, ROUNDS + 1) if not us[t - 1].any()] == silent
-    close(done._simulation.shared()[0], w[-1])
+    close(held.shared(done), w[-1])
 
 
 def test_it_solves_for_ditto(run: Any, point: Task, points: FederatedData, means: Tensor) -> None:
@@ -120,6 +117,6 @@ def test_it_solves_for_ditto(run: Any, point: Task, points: FederatedData, means
                 v[k] = v[k] - LR * (v[k] - means[k] + 0.5 * (v[k] - w[t - 1]))
             paid[k] += 8 * (t - 1 - known[k])
             known[k] = t - 1
-    close(done._simulation.store.leaves["v"], v)
-    close(done._simulation.shared()[0], w[-1])
+    close(held.personal(done), v)
+    close(held.shared(done), w[-1])
     assert done.history.spent[ROUNDS]["bytes_down"].tolist() == paid

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from descant import Task
 from descant.methods import Ditto, FedAvg, Gradient, Local, LpProj, Method, PFedMe, Until, Work
+from tests import held
 
 
 def few_or_many(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[list[int]]:
@@ -99,6 +101,7 @@ SIZES = [6, 1, 9, 4, 13, 2, 7]
 STEPS_OF_3 = [2, 1, 3, 2, 5, 1, 3]  # minibatches of 3 in an epoch
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("method", "gradients", "examples"),
     [
@@ -126,9 +129,9 @@ def test_every_gradient_is_counted(run: Any, method: Method, gradients: list[int
 
 
 @pytest.mark.parametrize(("trainers", "busy"), [("cohort", 3), ("everyone", 7)])
-def test_who_trains_is_who_pays(run: Any, trainers: str, busy: int) -> None:
+def test_who_trains_is_who_pays(run: Any, task: Task, trainers: str, busy: int) -> None:
     done = run(Local(steps=2, batch=2), rounds=1, cohort=3, trainers=trainers)
     gradients = done.history.spent[1]["gradients"]
     assert sorted(gradients.tolist()) == [0] * (7 - busy) + [2] * busy
-    moved = (done._simulation.store.leaves["v"] != done._simulation.x0).any(1)
+    moved = (held.personal(done) != task.start()).any(1)
     assert moved.tolist() == (gradients > 0).tolist()

@@ -31,6 +31,7 @@ def python(name: str, *arguments: str, cwd: Path) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 def test_own_model_trains_and_leaves_a_run_that_read_results_reads(tmp_path: Path) -> None:
     said = python("own_model.py", cwd=tmp_path)
     figures = dc.load(tmp_path / "runs" / "own-model").summary()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import descant as dc
-from descant.engine import Record, RoundRecord
 from descant.experiment import unfinished
 from descant.sealed import read_json, write_json
+from tests.interrupted import interrupt
 
 DATA = dc.data.synthetic(clients=12, samples=20, dim=4, classes=3)
 
@@ -41,17 +42,12 @@ def task(seed: int = 0, net: type[torch.nn.Module] = Net) -> dc.Task:
 
 def begin(out: Path, stop: int | None = None, store: str = "disk", **settings: Any) -> dc.Run | None:
     """A run that is interrupted after a round, or not at all."""
-
-    def progress(record: Record) -> None:
-        if isinstance(record, RoundRecord) and record.round == stop:
-            raise KeyboardInterrupt
-
     ditto = dc.methods.Ditto(lam=0.3, steps=2, batch=4, solver=dc.methods.FedAvg(steps=1, batch=5))
     how: dict[str, Any] = {"rounds": 22, "cohort": 3, "evaluate": 5, "mode": "vmap", "commit": 1} | settings
     if stop is None:
         return dc.simulate(task(), DATA, ditto, out=out, store=store, **how)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(task(), DATA, ditto, out=out, store=store, progress=progress, **how)  # type: ignore[arg-type]
+        dc.simulate(task(), DATA, ditto, out=out, store=store, progress=interrupt(stop), **how)  # type: ignore[arg-type]
     assert unfinished(out)
     return None
 
@@ -64,6 +60,13 @@ def copied(folder: Path, to: Path) -> Path:
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(folder, to)
     return to
+
+
+def contents(folder: Path) -> str:
+    """A hash of what lies in a folder. From the same files a run goes on to the same end: one try is enough."""
+    files = sorted(folder.rglob("*"))
+    names = [f"{file.relative_to(folder)}: {file.stat().st_size if file.is_file() else 'folder'}" for file in files]
+    return blake2b(b"".join([repr(names).encode(), *(f.read_bytes() for f in files if f.is_file())])).hexdigest()
 
 
 def reseal(path: Path, **changes: Any) -> None:

@@ -22,11 +22,14 @@ def simulate(data: dc.FederatedData = DATA, **settings: Any) -> dc.Run:
     return dc.simulate(dc.Task(torch.nn.Linear(4, 3)), data, **how)
 
 
-@pytest.mark.few(2)
+@pytest.fixture(scope="module")
+def run() -> dc.Run:
+    return simulate()
+
+
 @pytest.mark.parametrize("model", ["personal", "shared"])
 @pytest.mark.parametrize("first", [0, 3])
-def test_the_best_round_is_that_of_the_summary(model: str, first: int) -> None:
-    run = simulate()
+def test_the_best_round_is_that_of_the_summary(run: dc.Run, model: str, first: int) -> None:
     best, figures = run.best(model, first), run.summary(first)
     assert best.rule == "chosen_on_valid" and best.round == figures[f"{model}.round@chosen_on_valid"] >= first
     assert best.mean == figures[f"{model}.test_accuracy.mean@chosen_on_valid"]

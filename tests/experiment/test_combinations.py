@@ -17,12 +17,13 @@ import descant as dc
 from descant.aggregators import NearestNeighborMixing, TrimmedMean
 from descant.callbacks import Callback, EarlyStopping, Stop
 from descant.context import Context
-from descant.engine import Evaluated, Evaluation, Record, RoundRecord
+from descant.engine import Evaluated, Evaluation, Record
 from descant.errors import NoModelError, ResumeError, SettingError, TaskError
 from descant.mail import Mail
 from descant.methods import AFL, Ditto, FedAvg
 from descant.methods.simplex import onto_simplex
 from descant.task import Layout
+from tests.interrupted import interrupt
 
 LOCAL: dict[str, Any] = {"steps": 2, "batch": 4, "lr": 0.1}
 ALL = Evaluation(models=("personal", "shared", "selected"))
@@ -58,6 +59,7 @@ class StopAfter(Callback):
         return Stop("enough") if self.when == "evaluated" and round == 3 else None
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("keep", ["chosen", "last"])
 @pytest.mark.parametrize("when", ["round", "evaluated"])
 @pytest.mark.parametrize("store", ["memory", "disk"])
@@ -165,17 +167,12 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def test_a_part_within_a_part_that_was_changed_is_noticed(
     task: dc.Task, data: dc.FederatedData, tmp_path: Path, written: Any, inner: str
 ) -> None:
-    def interrupt(record: Record) -> None:
-        if isinstance(record, RoundRecord) and record.round == 2:
-            raise KeyboardInterrupt
-
     parts = written("1.0")
     method: Any = Ditto(solver=parts.Mine(**LOCAL), **LOCAL) if inner == "solver" else FedAvg(**LOCAL)
     aggregator: Any = "mean" if inner == "solver" else [NearestNeighborMixing(), parts.Trim()]
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(
-            task, data, method, rounds=4, aggregator=aggregator, out=tmp_path / "run", commit=1, progress=interrupt
-        )
+        how: dict[str, Any] = {"rounds": 4, "commit": 1, "progress": interrupt(2)}
+        dc.simulate(task, data, method, aggregator=aggregator, out=tmp_path / "run", **how)
     written("2.0")
     with pytest.raises(ResumeError, match=r"another method|another aggregator"):
         dc.resume(tmp_path / "run", task, data, allow_imports=True)

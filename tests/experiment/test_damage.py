@@ -27,6 +27,14 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, interrupted before."""
+    folder = tmp_path_factory.mktemp("early")
+    begin(folder, stop=10)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("unbroken")
     begin(folder)
@@ -34,19 +42,19 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.few(1)
+@pytest.mark.parametrize("store", ["disk", "memory"])
 def test_a_module_that_was_initialised_anew_goes_on_from_the_first_model_in_the_folder(
-    broken: Path, expected: str, tmp_path: Path
+    broken: Path, expected: str, tmp_path: Path, store: str
 ) -> None:
-    for seed, store in ((5, "disk"), (6, "memory")):
-        folder = tmp_path / store
-        if store == "disk":
-            copied(broken, folder)
-        else:
-            begin(folder, stop=9, store="memory", commit=4)
-        resume(folder, seed)
-        found, wanted = json.loads(result(folder)), json.loads(expected)
-        for name in ("rounds", "clients") if store == "memory" else ("rounds", "clients", "models", "rows"):
-            assert found[name] == wanted[name]
+    folder = tmp_path / "run"
+    if store == "disk":
+        copied(broken, folder)
+    else:
+        begin(folder, stop=9, store="memory", commit=4)
+    resume(folder, seed=5)
+    found, wanted = json.loads(result(folder)), json.loads(expected)
+    for name in ("rounds", "clients") if store == "memory" else ("rounds", "clients", "models", "rows"):
+        assert found[name] == wanted[name]
 
 
 @pytest.mark.parametrize(
@@ -84,23 +92,21 @@ def test_what_is_missing_is_named(broken: Path, tmp_path: Path, harm: Callable[[
         resume(folder)
 
 
-def test_rows_of_an_earlier_moment_are_refused(broken: Path, tmp_path: Path) -> None:
+def test_rows_of_an_earlier_moment_are_refused(broken: Path, early: Path, tmp_path: Path) -> None:
     """A copy that was taken file by file while the run went on."""
-    begin(tmp_path / "early", stop=10)
     for name in ("leaf0.bin", "sums.bin"):
         folder = copied(broken, tmp_path / "run")
-        shutil.copy(tmp_path / "early" / "clients" / name, folder / "clients" / name)
+        shutil.copy(early / "clients" / name, folder / "clients" / name)
         with pytest.raises(DamagedError, match=r"leaf\d\.bin (holds rows of another moment|is damaged)"):
             resume(folder)
 
 
 def test_commits_that_came_back_from_before_a_flush_change_nothing(
-    broken: Path, expected: str, tmp_path: Path
+    broken: Path, early: Path, expected: str, tmp_path: Path
 ) -> None:
-    begin(tmp_path / "early", stop=10)
     folder = copied(broken, tmp_path / "run")
-    for early in (tmp_path / "early" / "journal").glob("commit-*"):
-        shutil.copy(early, folder / "journal" / early.name)
+    for commit in (early / "journal").glob("commit-*"):
+        shutil.copy(commit, folder / "journal" / commit.name)
     resume(folder)
     assert result(folder) == expected
 
@@ -157,7 +163,7 @@ def test_a_run_of_the_first_format_is_read_and_not_resumed(broken: Path, tmp_pat
         resume(folder)
     with pytest.raises(SettingError, match="holds an unfinished run"):
         begin(folder)
-    run = begin(folder, overwrite=True)
+    run = begin(folder, overwrite=True, rounds=2)
     assert run is not None
     unsealed(folder, "run.json")
     assert dc.load(folder).clients.equals(run.clients)

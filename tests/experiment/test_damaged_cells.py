@@ -34,7 +34,7 @@ def test_a_damaged_cell_is_named_and_left_out(tmp_path: Path) -> None:
     assert cell.label == "good" and run.clients.equals(good.clients)
     with pytest.warns(LeftOutWarning, match=r"clients\.parquet is damaged"):
         assert [entry.label for entry in Report.of(tmp_path).experiments[0].entries] == ["good"]
-    said = descant("report", str(tmp_path), "-o", str(tmp_path / "page.html"), cwd=tmp_path)
+    said = descant("report", str(tmp_path), "--format", "csv", "-o", str(tmp_path / "tables"), cwd=tmp_path)
     assert said.status == 0 and "descant: a run is left out" in said.err, said.err
     found = descant("verify", str(tmp_path), cwd=tmp_path)
     assert found.status == 2 and f"{bad.key}/clients.parquet is damaged" in found.err.replace("\n", "")

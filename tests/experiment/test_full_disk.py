@@ -43,7 +43,7 @@ class Full:
         return failing
 
 
-CASES = [("disk", 74), *(pytest.param(store, 1, marks=pytest.mark.slow) for store in ("disk", "memory"))]
+CASES = [("disk", 150), *(pytest.param(store, 1, marks=pytest.mark.slow) for store in ("disk", "memory"))]
 
 
 @pytest.mark.parametrize(("store", "every"), CASES)

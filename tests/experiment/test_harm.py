@@ -78,6 +78,7 @@ def test_alone_is_local_training_with_about_as_many_gradients(results: list[tupl
     assert worse_than_alone(other_seed, "chosen_on_valid") == {}, "a seed that has no partner"
 
 
+@pytest.mark.slow
 def test_worse_than_the_shared_model_of_the_same_round(results: list[tuple[Cell, dc.Run]]) -> None:
     for cell, run in results:
         summary = run.summary()

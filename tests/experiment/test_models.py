@@ -8,37 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 import descant as dc
-from descant.errors import DamagedError, NoModelError, NoSharedModelError, SettingError
-from descant.experiment import keeping
+from descant.errors import NoModelError, NoSharedModelError, SettingError
 from descant.experiment.settings import RunSettings
 from descant.experiment.verify import verify
-from descant.sealed import read_json, write_json
 from tests.engine.test_contract_client import FineTuned
-from tests.experiment.small import DATA, Net, begin, reseal, result, resume, task
-
-ALL = dc.Evaluation(every=2, models=("personal", "shared", "selected"))
-SOME: dict[str, Any] = {"rounds": 9, "cohort": 3, "evaluate": ALL}
-
-
-def accuracy(model: nn.Module, client: int, data: dc.FederatedData = DATA) -> float:
-    """By plain torch."""
-    inputs, targets = data.test.client(client)
-    return float((model(inputs).argmax(1) == targets).double().mean())
-
-
-def shown(run: dc.Run, kind: str, round: str, client: int) -> float:
-    """What the tables say."""
-    at = run.summary()[f"{kind}.round@{'last' if round == 'last' else 'chosen_on_valid'}"]
-    row = run.clients.filter(pl.col("round") == at, pl.col("model") == kind, pl.col("client") == client)
-    return float(row["test_accuracy"].item())
+from tests.experiment.conftest import Finished
+from tests.experiment.kept import ALL, CLIENTS, SOME, accuracy, counted, shown
+from tests.experiment.small import DATA, Net, begin, task
 
 
 @pytest.mark.few(1)
@@ -50,7 +33,7 @@ def test_models_predict_exactly_what_the_tables_show(tmp_path: Path, store: str,
     rounds = {kind: live.summary()[f"{kind}.round@chosen_on_valid"] for kind in ("personal", "shared", "selected")}
     assert set(rounds.values()) != {9}, "the chosen round is another one than the last"
     for run in (live, dc.load(tmp_path)):
-        for k in range(len(DATA)):
+        for k in CLIENTS:
             found = {
                 "personal": run.personal(k, round=round, model=Net()),
                 "shared": run.shared(round=round, model=Net()),
@@ -62,20 +45,9 @@ def test_models_predict_exactly_what_the_tables_show(tmp_path: Path, store: str,
     assert not verify(tmp_path)
 
 
-@pytest.mark.slow
-def test_memory_and_disk_keep_the_same_bits(tmp_path: Path) -> None:
-    for store in ("memory", "disk"):
-        begin(tmp_path / store, store=store, **SOME)
-    files = {store: sorted((tmp_path / store / "models").iterdir()) for store in ("memory", "disk")}
-    assert [file.name for file in files["memory"]] == [file.name for file in files["disk"]] and files["disk"]
-    for one, other in zip(*files.values(), strict=True):
-        assert one.read_bytes() == other.read_bytes(), one.name
-
-
-def test_running_statistics_come_with_the_model(tmp_path: Path) -> None:
-    run = begin(tmp_path, store="memory", **SOME)
-    assert run is not None
-    for of in (run, dc.load(tmp_path)):
+def test_running_statistics_come_with_the_model(done: Finished) -> None:
+    run = done.run
+    for of in (run, dc.load(done.folder)):
         model = of.personal(1, round="last", model=Net())
         assert not torch.equal(model.norm.running_mean, torch.zeros(5))
         assert torch.equal(model.norm.running_mean, run.personal(1, round="last").norm.running_mean)
@@ -90,7 +62,7 @@ def test_clients_may_keep_their_own_running_statistics(tmp_path: Path, method: d
     local = dc.Task(Net(), buffers="local")
     live = dc.simulate(local, DATA, method, rounds=4, cohort=5, out=tmp_path)
     for run in (live, dc.load(tmp_path)):
-        for k in range(len(DATA)):
+        for k in CLIENTS:
             personal, shared = run.personal(k, model=Net()), run.shared(client=k, model=Net())
             assert accuracy(personal, k) == shown(run, "personal", "chosen", k)
             of = "shared" if method.personalizes else "personal"
@@ -103,7 +75,7 @@ def test_a_method_with_one_model_keeps_one(tmp_path: Path) -> None:
     method = dc.methods.FedAvg(steps=3, batch=5)
     live = dc.simulate(task(), DATA, method, rounds=5, out=tmp_path, downlink="float16")
     for run in (live, dc.load(tmp_path)):
-        for k in range(len(DATA)):
+        for k in CLIENTS:
             assert accuracy(run.personal(k, model=Net()), k) == shown(run, "personal", "chosen", k)
         server, arrived = run.shared(model=Net()).head.weight, run.personal(0, model=Net()).head.weight
         assert torch.equal(server.half().float(), arrived) and not torch.equal(server, arrived)
@@ -117,33 +89,8 @@ def test_what_is_trained_to_be_deployed_is_what_was_evaluated(tmp_path: Path) ->
     live = dc.simulate(task(), DATA, method, rounds=5, cohort=4, out=tmp_path, evaluate=ALL)
     for run in (live, dc.load(tmp_path)):
         for round in ("chosen", "last"):
-            for k in range(len(DATA)):
+            for k in CLIENTS:
                 assert accuracy(run.personal(k, round=round, model=Net()), k) == shown(run, "personal", round, k)
-
-
-class Counter(nn.Module):
-    """A model whose number says how many rounds it was trained for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.round = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs[:, :1] * 0 + self.round
-
-
-def counted(table: list[float], higher: bool, every: int = 1, **how: Any) -> dc.Run:
-    """A run in which every round moves the model by 1, and its metric is what a table says."""
-    values = torch.tensor(table, dtype=torch.float64)
-
-    def of(outputs: Tensor, targets: Tensor) -> Tensor:
-        return values[outputs[:, 0].round().long().clamp(0, len(values) - 1)]
-
-    counting = dc.Task(Counter(), lambda outputs, targets: -outputs[:, 0], dc.Metric("told", of, higher))
-    part = (np.zeros((3, 1)), np.zeros((3, 1)))
-    data = dc.FederatedData.from_arrays([{"train": part, "valid": part, "test": part}] * 2)
-    method = dc.methods.FedAvg(lr=1.0, steps=1)
-    return dc.simulate(counting, data, method, rounds=len(table) - 1, mode="vmap", evaluate=every, **how)
 
 
 @settings(max_examples=15, deadline=None)
@@ -215,43 +162,6 @@ def test_clients_go_by_name_or_number() -> None:
         run.shared()
 
 
-class Other(Net):
-    """The same tensors, and another forward."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.head(torch.relu(self.norm(self.random(inputs + self.shift))))
-        return outputs
-
-
-class Wider(Net):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(5, 4)
-
-
-def test_a_module_that_is_not_the_runs_is_refused(tmp_path: Path) -> None:
-    live = begin(tmp_path, store="memory", **SOME)
-    assert live is not None
-    run = dc.load(tmp_path)
-    with pytest.raises(SettingError, match=r"made in Python.*run\.personal\(0, model=MyNet\(\)\)"):
-        run.personal(0)
-    for each in (live, run):
-        with pytest.raises(
-            SettingError, match=r"'head\.(weight|bias)' is \[4(, 5)?\] of float32, and was \[3(, 5)?\] of float32"
-        ):
-            each.personal(0, model=Wider())
-        with pytest.raises(SettingError, match=r"is .* of float64, and was .* of float32"):
-            each.personal(0, model=Net().double())
-        with pytest.raises(SettingError, match="code of its forward differ"):
-            each.personal(0, model=Other())
-        with pytest.raises(SettingError, match="model is a Task"):
-            each.personal(0, model=task())  # type: ignore[arg-type]
-    mine = Net()
-    before = {name: t.clone() for name, t in mine.state_dict().items()}
-    run.personal(0, model=mine)
-    assert all(torch.equal(before[name], t) for name, t in mine.state_dict().items()), "what is handed in stays"
-
-
 @pytest.mark.parametrize("model", ["linear", {"name": "mlp", "hidden": [7, 5]}])
 def test_a_run_from_settings_needs_nothing_but_its_folder(tmp_path: Path, model: Any) -> None:
     asked = {
@@ -278,135 +188,3 @@ def test_a_model_by_name_is_built_without_the_data() -> None:
         make: Callable[[dc.FederatedData], nn.Module] = dc.models.MODELS[name]
         one, other = make(data).state_dict(), make(like_data(about)).state_dict()
         assert {n: t.shape for n, t in one.items()} == {n: t.shape for n, t in other.items()}
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("out", [True, False])
-def test_fewer_models_can_be_kept(tmp_path: Path, out: bool) -> None:
-    for keep in ("last", "none"):
-        folder = tmp_path / keep
-        where: dict[str, Any] = {"out": folder} if out else {}
-        live = dc.simulate(task(), DATA, "ditto", rounds=6, keep_models=keep, evaluate=ALL, **where)  # type: ignore[arg-type]
-        assert live.summary()["personal.round@chosen_on_valid"] < 6
-        with pytest.raises(NoModelError, match=f"keep_models='{keep}'"):
-            live.personal(0)
-        for k in range(len(DATA)):  # the simulation can still make them
-            assert accuracy(live.personal(k, round="last"), k) == shown(live, "personal", "last", k)
-        if not out:
-            continue
-        run = dc.load(folder)
-        assert (folder / "models").exists() == (keep == "last")
-        if keep == "last":
-            assert accuracy(run.selected(3, round="last", model=Net()), 3) == shown(live, "selected", "last", 3)
-        else:
-            with pytest.raises(NoModelError, match=r"no shared models of the last round .* keep_models='none'"):
-                run.shared(round="last", model=Net())
-
-
-def test_what_was_not_evaluated_was_not_kept(tmp_path: Path) -> None:
-    evaluation = dc.Evaluation(models=("personal",))
-    live = dc.simulate(task(), DATA, "ditto", rounds=2, evaluate=evaluation, out=tmp_path)
-    assert isinstance(live.shared(), Net)
-    for run, kind in ((dc.load(tmp_path), "shared"), (live, "selected")):
-        with pytest.raises(NoModelError, match=f"did not evaluate them .*{kind}"):
-            run.models.module(kind, 0)
-
-
-@pytest.mark.slow
-def test_models_too_large_for_memory_go_into_files_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(tmp_path / "memory", store="memory", **SOME)
-    monkeypatch.setattr(keeping, "_memory", lambda: 0)
-    begin(tmp_path / "file", store="memory", chunk=5, **SOME)
-    assert result(tmp_path / "file").split('"kept"')[1] == result(tmp_path / "memory").split('"kept"')[1]
-    with pytest.warns(UserWarning, match="too much for memory: they are not kept; give the run a folder"):
-        run = dc.simulate(task(), DATA, "ditto", rounds=6)
-    assert run.summary()["personal.round@chosen_on_valid"] != 6
-    with pytest.raises(NoModelError, match="too large for its memory"):
-        run.personal(0)
-    assert isinstance(run.personal(0, round="last"), Net)
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("store", ["memory", "disk"])
-@pytest.mark.parametrize("stop", [1, 5, 6, 8])
-def test_an_interrupted_run_ends_with_the_same_models(tmp_path: Path, store: str, stop: int) -> None:
-    begin(tmp_path / "unbroken", store=store, **SOME)
-    begin(tmp_path / "broken", stop=stop, store=store, **SOME | {"commit": None if store == "disk" else 2})
-    assert not verify(tmp_path / "broken")
-    resume(tmp_path / "broken")
-    names = [sorted(f.name for f in (tmp_path / which / "models").iterdir()) for which in ("broken", "unbroken")]
-    assert names[0] == names[1]
-    for name in names[0]:
-        assert (tmp_path / "broken/models" / name).read_bytes() == (
-            tmp_path / "unbroken/models" / name
-        ).read_bytes()
-
-
-def test_damaged_models_of_an_unfinished_run_are_named(tmp_path: Path) -> None:
-    begin(tmp_path, stop=8, store="memory", **SOME)
-    path = next((tmp_path / "models").glob("personal-*"))
-    raw = path.read_bytes()
-    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    [said] = verify(tmp_path)
-    assert path.name in said
-    with pytest.raises(DamagedError, match=path.name):
-        resume(tmp_path)
-    path.unlink()
-    with pytest.raises(DamagedError, match=rf"{path.name} is missing"):
-        resume(tmp_path)
-
-
-def test_only_the_best_so_far_lies_in_the_folder(tmp_path: Path) -> None:
-    seen: set[int] = set()
-
-    def look(record: Any) -> None:
-        files = sorted(file.name for file in tmp_path.glob("models/personal-*"))
-        assert len(files) <= 1
-        seen.update(int(name.split("-")[1].split(".")[0]) for name in files)
-
-    counted([0.0, 0.5, 0.5, 0.2, 0.9, 0.1, 0.9], True, out=tmp_path, commit=1, progress=look)
-    assert seen == {0, 1, 4}, "written when the best improved, and then alone"
-    assert sorted(file.name for file in tmp_path.glob("models/*")) == [
-        f"{kind}-{round:08d}.safetensors" for kind in ("personal", "shared") for round in (4, 6)
-    ]
-
-
-@pytest.mark.parametrize("kind", ["personal", "shared", "selected"])
-def test_a_damaged_file_of_models_is_named(tmp_path: Path, kind: str) -> None:
-    run = begin(tmp_path / "run", store="memory", **SOME)
-    assert run is not None
-    name = f"{kind}-{run.summary()[f'{kind}.round@chosen_on_valid']:08d}.safetensors"
-    path = tmp_path / "run" / "models" / name
-    raw, other = path.read_bytes(), next(f for f in path.parent.glob(f"{kind}-*") if f != path)
-    for damaged in (raw[:-1] + bytes([raw[-1] ^ 1]), raw[:-3], b"", other.read_bytes(), None):
-        path.unlink() if damaged is None else path.write_bytes(damaged)
-        with pytest.raises(DamagedError, match=name):
-            dc.load(tmp_path / "run").models.module(kind, 0, "chosen", Net())
-        assert [said for said in verify(tmp_path / "run") if name in said]
-
-
-def test_a_folder_cannot_name_files_of_somebody_elses(tmp_path: Path) -> None:
-    begin(tmp_path / "run", store="memory", **SOME)
-    run = dc.load(tmp_path / "run")
-    at = run.summary()["personal.round@chosen_on_valid"]
-    (tmp_path / "run" / "models").rename(tmp_path / "elsewhere")
-    (tmp_path / "run" / "models").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(DamagedError, match=rf"personal-{at:08d}\.safetensors lies behind a link"):
-        run.personal(0, model=Net())
-    about, _ = read_json(tmp_path / "run" / "run.json")
-    for kind, file in (("personal", "../secret.safetensors"), ("../x", f"models/../x-{at:08d}.safetensors")):
-        listed = about["models"] | {"chosen": {kind: {"round": at, "file": file, "checksum": ""}}}
-        reseal(tmp_path / "run" / "run.json", models=listed)
-        with pytest.raises(DamagedError, match="does not say which models it keeps"):
-            dc.load(tmp_path / "run")
-
-
-def test_a_folder_of_a_version_without_models_says_so(tmp_path: Path) -> None:
-    begin(tmp_path, store="memory", **SOME)
-    about, _ = read_json(tmp_path / "run.json")
-    del about["models"], about["config"]["keep_models"]
-    write_json(tmp_path / "run.json", about)
-    with pytest.raises(NoModelError, match=r"a version of descant that kept no models; state\.safetensors"):
-        dc.load(tmp_path).personal(0, model=Net())

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import descant as dc
-from descant.engine import Record, RoundRecord
 from descant.execution import Loop
 from descant.execution.tuning import Prepared
 from descant.methods import Local
+from tests.interrupted import interrupt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,6 @@ class Careless(Local):
     def client(self, down: Any, state: Any, local: Any) -> Any:
         step = lambda v, grad: v - self.lr * grad(v)  # noqa: E731
         return {}, {"v": local.run(step, state["v"], work=self.work, role="personal")}
-
-
-def interrupt(record: Record) -> None:
-    if isinstance(record, RoundRecord) and record.round == 3:
-        raise KeyboardInterrupt
 
 
 def careless(out: Path, **more: Any) -> dc.Run:
@@ -52,7 +47,7 @@ def test_a_resumed_run_reports_what_was_noted_before_it_was_interrupted(
 ) -> None:
     unbroken = careless(tmp_path / "unbroken").config["execution"]
     with pytest.raises(KeyboardInterrupt):
-        careless(tmp_path / "run", progress=interrupt)
+        careless(tmp_path / "run", progress=interrupt(3))
     # Whoever goes on with it may have nothing to note any more.
     monkeypatch.setattr("descant.execution.base.Execution.note", lambda *_: None)
     resumed = dc.resume(tmp_path / "run", new_task(), dc.datasets.synthetic(clients=3, samples=20))

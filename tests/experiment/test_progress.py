@@ -18,6 +18,7 @@ from descant.engine import Record, RoundRecord
 from descant.experiment import screens
 from descant.experiment.screens import Lines, Notebook, screen_here
 from descant.experiment.table import human_bytes
+from tests.interrupted import interrupt
 
 DATA = dc.data.synthetic(clients=5, samples=30, dim=4, classes=3)
 SETTINGS: dict[str, Any] = {"rounds": 3, "mode": "vmap"}
@@ -180,12 +181,8 @@ def test_rich_is_not_imported_unless_a_terminal_asks_for_it() -> None:
 
 
 def test_resume_shows_progress_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def stop(record: Record) -> None:
-        if isinstance(record, RoundRecord) and record.round == 2:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(task(), DATA, "fedavg", progress=stop, commit=1, out=tmp_path, **SETTINGS)
+        dc.simulate(task(), DATA, "fedavg", progress=interrupt(2), commit=1, out=tmp_path, **SETTINGS)
     run = dc.resume(tmp_path, task(), DATA, progress=True)
     assert capsys.readouterr().err == f"fedavg: round 3 of 3, {known(run)}\n", (
         "the bytes are those of the whole run"

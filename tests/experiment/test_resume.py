@@ -1,4 +1,4 @@
-"""Going on with an interrupted run: what comes out, and what is refused."""
+"""Going on with an interrupted run: what comes out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,66 +15,19 @@ import pytest
 import torch
 
 import descant as dc
-from descant.engine import Record, RoundRecord, Simulation
-from descant.errors import ResumeError, SettingError
-from descant.experiment import unfinished
+from descant.engine import Record, Simulation
+from descant.errors import ResumeError
 from descant.experiment.commits import Commits
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 from descant.sealed import read_json, write_json
-
-DATA = {"name": "synthetic", "clients": 20, "samples": 20, "dim": 4, "classes": 3}
-SETTINGS: dict[str, Any] = {
-    "data": DATA,
-    "method": {"name": "ditto", "steps": 2, "batch": 4, "solver": {"name": "fedavg", "steps": 2, "batch": 4}},
-    "rounds": 8,
-    "cohort": 2,
-    "evaluate": {"every": 2},
-    "mode": "vmap",
-}
+from tests.experiment.resumable import SETTINGS, begin, federation, new_task
+from tests.interrupted import assert_same, interrupt
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def data() -> dc.FederatedData:
-    return dc.data.synthetic(**{name: value for name, value in DATA.items() if name != "name"})
-
-
-def new_task() -> dc.Task:
-    torch.manual_seed(0)
-    return dc.Task(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3)))
-
-
-def interrupt(round: int) -> Callable[[Record], None]:
-    """Ctrl-C after a round."""
-
-    def progress(record: Record) -> None:
-        if isinstance(record, RoundRecord) and record.round == round:
-            raise KeyboardInterrupt
-
-    return progress
-
-
-def begin(data: dc.FederatedData, out: Path, stop: int | None = 5, **settings: Any) -> dc.Run | None:
-    """A run that is interrupted after a round, or not at all."""
-    ditto = dc.methods.Ditto(lam=0.3, steps=2, solver=dc.methods.FedAvg(steps=2, batch=5))
-    how: dict[str, Any] = {"rounds": 8, "cohort": 2, "evaluate": 2, "out": out, "mode": "vmap"} | settings
-    if stop is None:
-        return dc.simulate(new_task(), data, ditto, **how)
-    with pytest.raises(KeyboardInterrupt):
-        dc.simulate(new_task(), data, ditto, **how, progress=interrupt(stop))
-    assert unfinished(out)
-    return None
-
-
-def assert_same(found: dc.Run, expected: dc.Run) -> None:
-    assert found.rounds.drop("seconds").equals(expected.rounds.drop("seconds"))
-    assert found.clients.equals(expected.clients)
-    assert json.dumps(found.config) == json.dumps(expected.config)
-    one, other = found._simulation, expected._simulation
-    assert one is not None and other is not None
-    for tree, wanted in ((one.server.state, other.server.state), (one.store.leaves, other.store.leaves)):
-        torch.testing.assert_close(tree, wanted, rtol=0, atol=0, equal_nan=True)
-    assert one.server.statistics.equal(other.server.statistics)
+    return federation()
 
 
 @pytest.mark.few(2)
@@ -174,95 +125,6 @@ def test_a_collapsed_run_is_resumed_to_its_collapse(data: dc.FederatedData, tmp_
     resumed = dc.resume(tmp_path / "run", new_task(), data)
     assert resumed.collapse == collapsed.collapse
     assert_same(resumed, collapsed)
-
-
-def test_a_run_that_goes_on_needs_its_task_and_its_data(data: dc.FederatedData, tmp_path: Path) -> None:
-    begin(data, tmp_path)
-    with pytest.raises(ResumeError, match="hand in its task and its data"):
-        dc.resume(tmp_path)
-    with pytest.raises(ResumeError, match="hand in its task and its data"):
-        dc.resume(tmp_path, new_task())
-    other = dc.data.synthetic(**{k: v for k, v in DATA.items() if k != "name"} | {"seed": 1})
-    with pytest.raises(ResumeError, match="begun with other data"):
-        dc.resume(tmp_path, new_task(), other)
-    with pytest.raises(ResumeError, match="begun with another model"):
-        dc.resume(tmp_path, dc.Task(torch.nn.Linear(4, 3)), data)
-    with pytest.raises(ResumeError, match="begun with task = "):
-        dc.resume(tmp_path, dc.Task(new_task().model, buffers="local"), data)
-    assert dc.resume(tmp_path, new_task(), data).summary()["rounds"] == 8, "a refusal harms nothing"
-
-
-@pytest.mark.parametrize("package", ["descant", "torch"])
-def test_a_run_of_another_version_is_refused(data: dc.FederatedData, tmp_path: Path, package: str) -> None:
-    begin(data, tmp_path)
-    start, _ = read_json(tmp_path / "start.json")
-    start["config"]["versions"][package] = "0.0.1"
-    write_json(tmp_path / "start.json", start)
-    with pytest.raises(ResumeError, match=rf"begun with {package} 0\.0\.1"):
-        dc.resume(tmp_path, new_task(), data)
-
-
-def test_another_method_behind_the_same_name_is_refused(
-    data: dc.FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(data, tmp_path)
-    monkeypatch.setattr(
-        import_module("descant.experiment.resume"),
-        "build",
-        lambda kind, spec: dc.methods.Local() if kind == "methods" else None,
-    )
-    with pytest.raises(ResumeError, match="begun with method = "):
-        dc.resume(tmp_path, new_task(), data)
-
-
-def test_a_folder_that_is_finished_or_empty_is_refused(data: dc.FederatedData, tmp_path: Path) -> None:
-    with pytest.raises(ResumeError, match="holds no run"):
-        dc.resume(tmp_path, new_task(), data)
-    begin(data, tmp_path, stop=None)
-    with pytest.raises(ResumeError, match="holds a finished run"):
-        dc.resume(tmp_path, new_task(), data)
-
-
-def test_an_unfinished_run_is_not_overwritten_unasked(data: dc.FederatedData, tmp_path: Path) -> None:
-    begin(data, tmp_path, store="disk")
-    with pytest.raises(SettingError, match=r"unfinished run: go on with it \(descant resume .*overwrite"):
-        begin(data, tmp_path, stop=None)
-    fresh = begin(data, tmp_path, stop=None, overwrite=True)
-    assert fresh is not None and fresh.summary()["rounds"] == 8 and not (tmp_path / "clients").exists()
-
-
-def test_a_mistake_in_the_first_round_leaves_no_run_behind(data: dc.FederatedData, tmp_path: Path) -> None:
-    def mistake(record: Record) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        dc.simulate(new_task(), data, dc.methods.Local(steps=1), rounds=3, out=tmp_path, progress=mistake)
-    assert not unfinished(tmp_path)
-
-
-def test_two_processes_do_not_share_a_run(data: dc.FederatedData, tmp_path: Path) -> None:
-    def at_once(record: Record) -> None:
-        dc.simulate(new_task(), data, dc.methods.Local(steps=1), rounds=1, out=tmp_path, overwrite=True)
-
-    with pytest.raises(SettingError, match="another process is at work"):
-        dc.simulate(new_task(), data, dc.methods.Local(steps=1), rounds=1, out=tmp_path, progress=at_once)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"store": "disk"}, "store = 'disk'"),
-        ({"store": "tape"}, "store = 'tape'"),
-        ({"commit": 0}, "commit = 0"),
-        ({"store": "disk", "commit": 3, "out": "run"}, "commit = 3"),
-    ],
-)
-def test_a_bad_setting_is_named(
-    data: dc.FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingError, match=message):
-        dc.simulate(new_task(), data, dc.methods.Local(steps=1), rounds=1, **settings)
 
 
 def test_a_run_from_settings_is_rebuilt_from_them_alone(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,7 +16,10 @@ from descant.engine.cohort import sample
 from descant.methods import Method
 
 Vector = NDArray[np.float64]
-SEED, ROUNDS, N = 3, 5, 7
+SEED, ROUNDS, N = 3, 4, 7
+MINI: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3}
+# How many are heard in a round, and whether the others train, too.
+PARTICIPATION = pytest.mark.parametrize(("cohort", "everyone"), [(7, False), (3, False), (3, True)])
 
 
 def run(task: Task, data: FederatedData, method: Method, **settings: Any) -> Run:
@@ -24,6 +28,16 @@ def run(task: Task, data: FederatedData, method: Method, **settings: Any) -> Run
     done = simulate(task, data, method, **how)
     assert done.collapse is None
     return done
+
+
+def four(task: Task, data: FederatedData, method: Method, **settings: Any) -> Run:
+    """The same, with four of the seven clients a round."""
+    return run(task, data, method, **{"cohort": 4, "seed": 11} | settings)
+
+
+def who(cohort: int, everyone: bool) -> dict[str, Any]:
+    """The settings of a run for a case of PARTICIPATION."""
+    return {"cohort": cohort, "trainers": "everyone" if everyone else "cohort"}
 
 
 def cohort_of(round: int, cohort: int, clients: int = N, seed: int = SEED) -> list[int]:
@@ -41,6 +55,15 @@ def deployed(done: Run, clients: int = N) -> Tensor:
 def shared(done: Run) -> Tensor:
     """The global model, [d]."""
     return parameters_to_vector(done.shared(round="last").parameters()).detach()
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    assert far(a, b) <= 1e-12
+
+
+def moved(task: Task, x: Tensor) -> None:
+    """The comparison means something: training went somewhere."""
+    assert far(x, task.start().expand_as(x)) > 1e-2
 
 
 def far(a: Tensor | Vector, b: Tensor | Vector) -> float:

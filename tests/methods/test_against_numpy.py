@@ -19,10 +19,11 @@ from descant import FederatedData, Run, Task, simulate
 from descant.coupling import Dense
 from descant.engine.cohort import sample
 from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe
+from tests import held
 
 Vector = NDArray[np.float64]
 Solver = dict[str, Any]
-ROUNDS, SEED = 5, 3
+ROUNDS, SEED = 3, 3
 TOLERANCE = 1e-10
 
 
@@ -174,19 +175,17 @@ def trained(task: Task, data: FederatedData, method: Method, cohort: int, everyo
 
 
 def check(run: Run, w: Vector | None, clients: list[Vector] | None) -> None:
-    simulation = run._simulation
-    assert simulation is not None and run.collapse is None
+    assert run.collapse is None
     if w is None:
-        assert simulation.server.state == {}
+        assert held.by_server(run) == {}
     else:
-        assert np.abs(simulation.server.state["w"].numpy() - w).max() <= TOLERANCE
+        assert np.abs(held.by_server(run)["w"].numpy() - w).max() <= TOLERANCE
     if clients is None:
-        assert simulation.store.leaves == {}
+        assert held.by_clients(run) == {}
     else:
-        (state,) = simulation.store.leaves.values()
-        personal, _ = simulation.personal(torch.arange(len(clients)))
+        (state,) = held.by_clients(run).values()
         assert np.abs(state.numpy() - np.stack(clients)).max() <= TOLERANCE
-        assert torch.equal(personal, state)
+        assert torch.equal(held.personal(run), state)
 
 
 # Whose messages count and who trains: all, three of seven, or all while only three are heard (lp-proj, line 11).
@@ -194,7 +193,7 @@ PARTICIPATION = pytest.mark.parametrize(("cohort", "everyone"), [(7, False), (3,
 GUARDS = {"clip": 0.4, "weight_decay": 0.02}
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @PARTICIPATION
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("guards", [{}, GUARDS])
@@ -207,6 +206,7 @@ def test_fedavg(
     check(trained(linear, data, method, cohort, everyone), w, None)
 
 
+@pytest.mark.few(2)
 @PARTICIPATION
 def test_fedprox(data: FederatedData, linear: Task, cohort: int, everyone: bool) -> None:
     oracle = federation(data, linear, cohort, everyone)
@@ -214,6 +214,7 @@ def test_fedprox(data: FederatedData, linear: Task, cohort: int, everyone: bool)
     check(trained(linear, data, FedProx(lr=0.3, epochs=4, batch=None, mu=0.7), cohort, everyone), w, None)
 
 
+@pytest.mark.few(3)
 @PARTICIPATION
 @pytest.mark.parametrize("guards", [{}, GUARDS])
 def test_local(data: FederatedData, linear: Task, cohort: int, everyone: bool, guards: Solver) -> None:
@@ -222,7 +223,7 @@ def test_local(data: FederatedData, linear: Task, cohort: int, everyone: bool, g
     check(run, *oracle.local(lr=0.2, steps=6))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("mu", [0.0, 0.7])
 def test_ditto_over_fedavg_and_over_fedprox(
@@ -236,7 +237,7 @@ def test_ditto_over_fedavg_and_over_fedprox(
     check(trained(linear, data, method, cohort, everyone), *expected)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [{}, {"reset": True}, {"weighted": True}], ids=str)
 def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Solver) -> None:
@@ -246,7 +247,7 @@ def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, 
     check(trained(linear, data, method, cohort, everyone), *oracle.pfedme(**settings))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_lp_proj(data: FederatedData, linear: Task, cohort: int, everyone: bool, p: float) -> None:
@@ -256,6 +257,7 @@ def test_lp_proj(data: FederatedData, linear: Task, cohort: int, everyone: bool,
     check(trained(linear, data, method, cohort, everyone), *oracle.lpproj(**settings))
 
 
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_lp_proj_to_accuracy_nu_or_the_cap(data: FederatedData, linear: Task, cohort: int, everyone: bool) -> None:
     settings: Solver = {"p": 2.0, "dim": 6, "lr": 0.5, "lam": 0.6, "eta": 0.2, "R": 2, "nu": 2e-3, "cap": 40}

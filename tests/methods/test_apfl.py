@@ -11,13 +11,12 @@ from torch import nn
 from descant import FederatedData, Task
 from descant.errors import SettingError
 from descant.methods import APFL, FedAvg, Local, PowerLaw
-from tests.methods.runs import ROUNDS, N, cohort_of, column, deployed, far, run, shared
+from tests.methods.runs import MINI, ROUNDS, N, cohort_of, column, deployed, far, run, shared
 
 FULL: dict[str, Any] = {"lr": 0.3, "steps": 3, "batch": None}
-MINI: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("adaptive", [True, False])

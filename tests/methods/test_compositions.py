@@ -9,44 +9,22 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from descant import FederatedData, Task, simulate
+from descant import FederatedData, Task
 from descant.coupling import Identity
-from descant.engine import Simulation
 from descant.errors import SettingError
 from descant.methods import Ditto, FedAvg, FedProx, Local, LpProj, Method, PFedMe
+from tests import held
+from tests.held import personal, shared
+from tests.methods.runs import MINI as WORK
+from tests.methods.runs import four as run
+from tests.methods.runs import moved, same
 
-WORK: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": 3}
 PARTICIPATION = pytest.mark.parametrize("trainers", ["cohort", "everyone"])
 STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
 
 
-def simulation(task: Task, data: FederatedData, method: Method, **settings: Any) -> Simulation:
-    settings = {"rounds": 5, "cohort": 4, "seed": 11, "evaluate": 5, "mode": "vmap"} | settings
-    run = simulate(task, data, method, **settings)
-    assert run.collapse is None and run._simulation is not None
-    return run._simulation
-
-
-def personal(simulation: Simulation) -> Tensor:
-    return simulation.personal(simulation.everyone)[0]
-
-
-def shared(simulation: Simulation) -> Tensor:
-    return simulation.shared()[0]
-
-
-def same(a: Tensor, b: Tensor) -> None:
-    assert float((a - b).abs().max()) <= 1e-12
-
-
-def moved(task: Task, x: Tensor) -> None:
-    """The comparison means something: training went somewhere."""
-    assert float((x - task.start()).abs().max()) > 1e-2
-
-
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(
@@ -63,12 +41,12 @@ def test_the_shared_model_of_ditto_is_its_solvers(
 ) -> None:
     over = Ditto(lr=0.2, steps=4, batch=2, lam=0.7, solver=solver)
     settings = {"trainers": trainers, "stragglers": stragglers}
-    alone = shared(simulation(mlp, data, solver, **settings))
-    same(shared(simulation(mlp, data, over, **settings)), alone)
+    alone = shared(run(mlp, data, solver, **settings))
+    same(shared(run(mlp, data, over, **settings)), alone)
     moved(mlp, alone)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize("work", [WORK, {"lr": 0.1, "epochs": 2, "batch": 4, "clip": 0.3, "weight_decay": 0.1}])
@@ -76,22 +54,23 @@ def test_ditto_with_lambda_0_is_local_training(
     data: FederatedData, mlp: Task, work: dict[str, Any], trainers: str, stragglers: float
 ) -> None:
     settings = {"trainers": trainers, "stragglers": stragglers}
-    ditto = personal(simulation(mlp, data, Ditto(lam=0.0, solver=FedAvg(lr=0.3, batch=2), **work), **settings))
-    local = personal(simulation(mlp, data, Local(**work), **settings))
+    ditto = personal(run(mlp, data, Ditto(lam=0.0, solver=FedAvg(lr=0.3, batch=2), **work), **settings))
+    local = personal(run(mlp, data, Local(**work), **settings))
     same(ditto, local)
     moved(mlp, local)
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("fate", ["drop", "keep"])
 def test_fedprox_with_mu_0_is_fedavg(data: FederatedData, mlp: Task, fate: Any, stragglers: float) -> None:
-    prox = shared(simulation(mlp, data, FedProx(mu=0.0, stragglers=fate, **WORK), stragglers=stragglers))
-    avg = shared(simulation(mlp, data, FedAvg(stragglers=fate, **WORK), stragglers=stragglers))
+    prox = shared(run(mlp, data, FedProx(mu=0.0, stragglers=fate, **WORK), stragglers=stragglers))
+    avg = shared(run(mlp, data, FedAvg(stragglers=fate, **WORK), stragglers=stragglers))
     same(prox, avg)
     moved(mlp, avg)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(
@@ -103,22 +82,22 @@ def test_a_bilevel_method_without_its_penalty_is_local_training(
     data: FederatedData, mlp: Task, method: Method, trainers: str, stragglers: float
 ) -> None:
     settings = {"trainers": trainers, "stragglers": stragglers}
-    local = personal(simulation(mlp, data, Local(**WORK), **settings))
-    same(personal(simulation(mlp, data, method, **settings)), local)
+    local = personal(run(mlp, data, Local(**WORK), **settings))
+    same(personal(run(mlp, data, method, **settings)), local)
     moved(mlp, local)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("work", [WORK, {"lr": 0.1, "nu": 1e-2, "cap": 12, "batch": 3}], ids=["steps", "nu"])
 def test_lp_proj_in_the_whole_space_with_p_2_is_pfedme(
     data: FederatedData, at_zero: Task, work: dict[str, Any], stragglers: float
 ) -> None:
     bilevel = work | {"lam": 1.5, "eta": 0.3, "R": 3, "beta": 0.8}
-    proj = simulation(at_zero, data, LpProj(p=2.0, projection=Identity(), **bilevel), stragglers=stragglers)
-    pfedme = simulation(at_zero, data, PFedMe(**bilevel), stragglers=stragglers)
+    proj = run(at_zero, data, LpProj(p=2.0, projection=Identity(), **bilevel), stragglers=stragglers)
+    pfedme = run(at_zero, data, PFedMe(**bilevel), stragglers=stragglers)
     same(personal(proj), personal(pfedme))
-    same(proj.server.state["w"], pfedme.server.state["w"])
+    same(held.by_server(proj)["w"], shared(pfedme))
     moved(at_zero, personal(pfedme))
 
 
@@ -126,9 +105,9 @@ def test_each_alternation_of_a_bilevel_method_sees_minibatches_of_its_own(data: 
     """Line 7 of lp-proj samples a fresh minibatch: two alternations are not the first one twice."""
     one_long = LpProj(dim=0, lr=0.1, steps=1, batch=3, R=2)
     same_client = {"rounds": 1, "cohort": None}
-    both = personal(simulation(mlp, data, one_long, **same_client))
-    held = LpProj(dim=0, lr=0.1, nu=1e-30, cap=2, batch=3)
-    repeated = personal(simulation(mlp, data, held, **same_client))
+    both = personal(run(mlp, data, one_long, **same_client))
+    same_batch = LpProj(dim=0, lr=0.1, nu=1e-30, cap=2, batch=3)
+    repeated = personal(run(mlp, data, same_batch, **same_client))
     differs = (both - repeated).abs().amax(1) > 1e-6
     assert differs.tolist() == [n > 3 for n in data.train.sizes.tolist()]  # a minibatch of all examples is the same
 
@@ -139,8 +118,8 @@ def test_fedavg_of_one_client_is_local_training(mlp: Task, data: FederatedData, 
     alone = FederatedData.from_arrays([{"train": (X, y)}], classes=data.classes)
     settings: dict[str, Any] = {"rounds": rounds, "cohort": None}
     work: dict[str, Any] = {"lr": 0.3, "steps": 4, "batch": None}
-    avg = simulation(mlp, alone, FedAvg(**work), **settings)
-    same(shared(avg)[None], personal(simulation(mlp, alone, Local(**work), **settings)))
+    avg = run(mlp, alone, FedAvg(**work), **settings)
+    same(shared(avg)[None], personal(run(mlp, alone, Local(**work), **settings)))
     same(shared(avg)[None], personal(avg))
 
 
@@ -155,7 +134,9 @@ def test_the_penalty_of_ditto_pulls_towards_the_shared_model(data: FederatedData
     """Clipped to nothing, the loss leaves line 6 to its penalty: v - w shrinks by 1 - lr lam a step."""
     work: dict[str, Any] = {"steps": 3, "batch": None, "clip": 1e-13}
     ditto = Ditto(lr=0.1, lam=lam, solver=FedAvg(lr=0.1, **work), **work)
-    run = simulation(mlp, data, ditto, rounds=1, cohort=None, own_start=True)
-    starts = torch.stack([run.clients._first_state(torch.tensor([k]))["v"][0] for k in range(len(data))])
+    done = run(mlp, data, ditto, rounds=1, cohort=None, own_start=True)
+    starts = torch.stack(
+        [held.simulation(done).clients._first_state(torch.tensor([k]))["v"][0] for k in range(len(data))]
+    )
     expected = mlp.start() + (1 - 0.1 * lam) ** 3 * (starts - mlp.start())
-    same(personal(run), expected)
+    same(personal(done), expected)

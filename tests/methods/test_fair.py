@@ -18,6 +18,7 @@ from descant.attacks import SignFlip
 from descant.context import Context
 from descant.mail import Mail
 from descant.methods import AFL, QFFL, TERM, Ditto, FedAvg, Method, ServerView, Tree
+from tests import held
 
 Vector = NDArray[np.float64]
 Quadratics = tuple[Vector, Vector, Vector]
@@ -49,6 +50,7 @@ def apart(a: Run, b: Run) -> float:
 # q-FFL
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("L", [None, 3.0])
 @pytest.mark.parametrize("settings", [{}, {"cohort": 3, "stragglers": 0.5}], ids=str)
 def test_q_0_is_fedavg_with_the_plain_average(
@@ -69,6 +71,7 @@ def test_one_full_step_is_q_fedsgd(plane: Task, regression: FederatedData, quadr
     assert np.abs(weights(ran(plane, regression, QFFL(**STEP, q=q), rounds=3)) - w).max() <= 1e-10
 
 
+@pytest.mark.slow
 def test_a_larger_q_serves_the_worst_client_better(plane: Task, regression: FederatedData) -> None:
     found = [losses(regression, weights(ran(plane, regression, QFFL(**STEP, q=q), rounds=60))) for q in (0, 1, 5)]
     assert found[0].max() > found[1].max() > found[2].max()
@@ -76,6 +79,7 @@ def test_a_larger_q_serves_the_worst_client_better(plane: Task, regression: Fede
     assert found[0].mean() < found[1].mean() < found[2].mean(), "which the mean pays for"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("q", [0.5, 1.0])
 def test_at_the_end_the_gradient_of_the_objective_vanishes(
     plane: Task, regression: FederatedData, quadratics: Quadratics, q: float
@@ -164,13 +168,13 @@ def test_a_larger_t_serves_the_worst_client_better(plane: Task, regression: Fede
 # AFL
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("draw", ["uniform", "mixture"])
 @pytest.mark.parametrize("gamma", [0.02, 0.5])
 def test_the_mixture_stays_on_the_simplex(data: FederatedData, linear: Task, draw: Any, gamma: float) -> None:
     for rounds in (1, 2, 6):
         run = ran(linear, data, AFL(**MINI, gamma=gamma, draw=draw), rounds=rounds, cohort=3)
-        assert run._simulation is not None
-        mixture = run._simulation.server.state["mixture"]
+        mixture = held.by_server(run)["mixture"]
         assert len(mixture) == 7 and float(mixture.min()) >= 0 and abs(float(mixture.sum()) - 1) <= 1e-12
         assert float(mixture.std()) > 0
 
@@ -180,14 +184,14 @@ def test_without_an_ascent_and_with_everyone_it_is_fedavg(data: FederatedData, l
     assert apart(one, ran(linear, data, FedAvg(**MINI, weighted=False))) <= 1e-12
 
 
+@pytest.mark.slow
 def test_it_finds_the_model_whose_worst_client_is_served_best(
     plane: Task, regression: FederatedData, quadratics: Quadratics
 ) -> None:
     """What the best model for a mixture costs that mixture bounds what any model costs its worst client."""
     (H, g, _), run = quadratics, ran(plane, regression, AFL(**STEP, gamma=0.02), rounds=150)
     found = losses(regression, weights(run))
-    assert run._simulation is not None
-    mixture = run._simulation.server.state["mixture"].numpy()
+    mixture = held.by_server(run)["mixture"].numpy()
     of_mixture = np.linalg.solve(np.tensordot(mixture, H, 1), mixture @ g)
     bound = float(mixture @ losses(regression, of_mixture))
     assert bound - 1e-9 <= found.max() <= 1.001 * bound

@@ -11,12 +11,12 @@ import torch
 from descant import FederatedData, Task
 from descant.errors import SettingError
 from descant.methods import FedALA, FedAvg
-from tests.methods.runs import ROUNDS, N, cohort_of, column, deployed, far, run, shared
+from tests.methods.runs import MINI, ROUNDS, N, cohort_of, column, deployed, far, run, shared
 
 HEAD = np.arange(43) >= 25  # the last layer's numbers
-MINI: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize(
     ("layers", "on"), [(None, HEAD), (("0.weight", "2"), HEAD | (np.arange(43) < 20))], ids=str

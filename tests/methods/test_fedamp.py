@@ -13,9 +13,7 @@ from descant.context import Context
 from descant.errors import SettingError
 from descant.methods import FedAMP, Local, PerClient, ServerView
 from descant.task import Layout
-from tests.methods.runs import ROUNDS, N, Vector, cohort_of, column, deployed, far, run
-
-MINI: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
+from tests.methods.runs import MINI, ROUNDS, N, Vector, cohort_of, column, deployed, far, run
 
 
 def told(method: FedAMP, w: torch.Tensor) -> torch.Tensor:
@@ -26,6 +24,7 @@ def told(method: FedAMP, w: torch.Tensor) -> torch.Tensor:
     return leaf.rows
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("alpha", [None, 0.05])
 def test_it_is_algorithm_1_client_by_client(

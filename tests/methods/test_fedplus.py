@@ -18,30 +18,19 @@ from descant import FederatedData, Task, resume, simulate
 from descant.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean
 from descant.context import Context
 from descant.coupling import Indicator, L1Norm, L2Norm, Layer, Penalty, Squared, Zero
-from descant.engine import RoundRecord, Simulation
 from descant.engine.cohort import sample
 from descant.errors import SettingError
 from descant.methods import FedAvg, FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus, FedProx, Local, Method
+from tests import held
+from tests.held import personal, shared
+from tests.interrupted import assert_same, interrupt
+from tests.methods.runs import ROUNDS
+from tests.methods.runs import four as run
 
-FULL: dict[str, Any] = {"steps": 4, "batch": None}
+FULL: dict[str, Any] = {"steps": 3, "batch": None}
 COHORT = pytest.mark.parametrize("cohort", [None, 4])
 STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
 VARIANTS = pytest.mark.parametrize("variant", [FedAvgPlus, FedGeoMedPlus, FedCoMedPlus], ids=lambda v: v.name)
-
-
-def simulation(task: Task, data: FederatedData, method: Method, **settings: Any) -> Simulation:
-    settings = {"rounds": 5, "cohort": 4, "seed": 11, "evaluate": 5, "mode": "vmap"} | settings
-    run = simulate(task, data, method, **settings)
-    assert run.collapse is None and run._simulation is not None
-    return run._simulation
-
-
-def personal(simulation: Simulation) -> Tensor:
-    return simulation.personal(simulation.everyone)[0]
-
-
-def shared(simulation: Simulation) -> Tensor:
-    return simulation.shared()[0]
 
 
 def same(a: Tensor, b: Tensor, task: Task, within: float = 1e-10) -> None:
@@ -49,7 +38,7 @@ def same(a: Tensor, b: Tensor, task: Task, within: float = 1e-10) -> None:
     assert float((b - task.start()).abs().max()) > 1e-2, "training went somewhere"
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("cohort", "stragglers", "trainers"), [(None, 0.6, "cohort"), (4, 0.0, "cohort"), (4, 0.6, "everyone")]
 )
@@ -59,11 +48,11 @@ def test_with_sigma_0_it_is_local_training(
 ) -> None:
     settings = {"cohort": cohort, "stragglers": stragglers, "trainers": trainers}
     work: dict[str, Any] = {"lr": 0.1, "epochs": 2, "batch": 3, "clip": 0.5, "weight_decay": 0.01}
-    plus = simulation(mlp, data, FedPlus(penalty=penalty, sigma=0.0, lam=0.0, **work), **settings)
-    same(personal(plus), personal(simulation(mlp, data, Local(**work), **settings)), mlp)
+    plus = run(mlp, data, FedPlus(penalty=penalty, sigma=0.0, lam=0.0, **work), **settings)
+    same(personal(plus), personal(run(mlp, data, Local(**work), **settings)), mlp)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("cohort", "stragglers"), [(None, 0.0), (4, 0.6)])
 @pytest.mark.parametrize("penalty", [Squared(), Indicator(), Zero()], ids=lambda psi: psi.name)
 def test_with_sigma_0_started_at_the_mean_it_is_fedavg(
@@ -72,10 +61,10 @@ def test_with_sigma_0_started_at_the_mean_it_is_fedavg(
     settings = {"cohort": cohort, "stragglers": stragglers}
     plus = FedPlus(penalty=penalty, sigma=0.0, lam=1.0, parties="cohort", lr=0.2, **FULL)
     avg = FedAvg(weighted=False, stragglers="keep", lr=0.2, **FULL)
-    same(shared(simulation(mlp, data, plus, **settings)), shared(simulation(mlp, data, avg, **settings)), mlp)
+    same(shared(run(mlp, data, plus, **settings)), shared(run(mlp, data, avg, **settings)), mlp)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @COHORT
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 @pytest.mark.parametrize(
@@ -90,12 +79,13 @@ def test_with_sigma_0_started_at_the_median_it_is_rfa_or_the_coordinate_wise_med
     plus = FedPlus(penalty=penalty, delta=delta, sigma=0.0, lam=1.0, parties="cohort", lr=0.2, tol=1e-13, **FULL)
     robust = FedAvg(weighted=False, lr=0.2, **FULL)
     aggregator = median(delta=delta, tol=1e-13)
-    one = shared(simulation(mlp, data, plus, cohort=cohort))
-    other = shared(simulation(mlp, data, robust, cohort=cohort, aggregator=aggregator))
+    one = shared(run(mlp, data, plus, cohort=cohort))
+    other = shared(run(mlp, data, robust, cohort=cohort, aggregator=aggregator))
     same(one, other, mlp)
-    assert float((other - shared(simulation(mlp, data, robust, cohort=cohort))).abs().max()) > 1e-4
+    assert float((other - shared(run(mlp, data, robust, cohort=cohort))).abs().max()) > 1e-4
 
 
+@pytest.mark.few(2)
 @COHORT
 @STRAGGLERS
 def test_with_an_indicator_started_at_the_mean_it_is_fedprox_at_the_rate_eta_kappa(
@@ -105,10 +95,10 @@ def test_with_an_indicator_started_at_the_mean_it_is_fedprox_at_the_rate_eta_kap
     settings = {"cohort": cohort, "stragglers": stragglers}
     plus = FedPlus(penalty=Indicator(), sigma=mu, lam=1.0, parties="cohort", lr=eta, **FULL)
     prox = FedProx(mu=mu, weighted=False, lr=eta / (1 + mu * eta), **FULL)
-    same(shared(simulation(mlp, data, plus, **settings)), shared(simulation(mlp, data, prox, **settings)), mlp)
+    same(shared(run(mlp, data, plus, **settings)), shared(run(mlp, data, prox, **settings)), mlp)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @COHORT
 @pytest.mark.parametrize(
     ("variant", "penalty"),
@@ -119,16 +109,14 @@ def test_a_variant_is_fed_plus_with_its_penalty(
     data: FederatedData, mlp: Task, cohort: int | None, variant: type[FedPlus], penalty: Penalty
 ) -> None:
     work: dict[str, Any] = {"lr": 0.2, "epochs": 2, "batch": 3, "sigma": 2.0, "delta": 0.05}
-    one, other = (
-        simulation(mlp, data, m, cohort=cohort) for m in (variant(**work), FedPlus(penalty=penalty, **work))
-    )
+    one, other = (run(mlp, data, m, cohort=cohort) for m in (variant(**work), FedPlus(penalty=penalty, **work)))
     assert torch.equal(personal(one), personal(other)) and torch.equal(shared(one), shared(other))
     same(personal(one), personal(other), mlp)
     assert variant().lam == 0 and variant().delta == 0.1
     assert 0.9 <= 1 / (1 + variant().sigma * variant().lr) <= 0.999, "what the paper recommends for kappa"
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @VARIANTS
 @pytest.mark.parametrize("aggregator", [Mean(), CoordinateMedian(), GeometricMedian()], ids=lambda a: a.name)
 @pytest.mark.parametrize("parties", ["all", "cohort"])
@@ -137,15 +125,15 @@ def test_the_runs_aggregator_may_take_the_place_of_eq_7(
 ) -> None:
     """It combines the models that eq. (7) would combine."""
     method = variant(aggregation="run", parties=parties, sigma=2.0, lr=0.2, **FULL)
-    run = simulation(linear, data, method, aggregator=aggregator)
-    heard = personal(run) if parties == "all" else personal(run)[sample(11, 5, 4, torch.ones(len(data)))]
-    assert torch.equal(shared(run), aggregator({"w": heard})["w"])
+    done = run(linear, data, method, aggregator=aggregator)
+    heard = personal(done) if parties == "all" else personal(done)[sample(11, ROUNDS, 4, torch.ones(len(data)))]
+    assert torch.equal(shared(done), aggregator({"w": heard})["w"])
 
 
 def test_the_silent_count_with_the_model_that_they_sent_last(data: FederatedData, linear: Task) -> None:
-    run = simulation(linear, data, FedAvgPlus(lr=0.2, **FULL), trainers="everyone", rounds=3)
-    W, trained = run.server.state["W"], personal(run)
-    torch.testing.assert_close(shared(run), W.mean(0))
+    done = run(linear, data, FedAvgPlus(lr=0.2, **FULL), trainers="everyone", rounds=3)
+    W, trained = held.by_server(done)["W"], personal(done)
+    torch.testing.assert_close(shared(done), W.mean(0))
     stale = (W - trained).abs().amax(1) > 1e-6
     assert 0 < int(stale.sum()) < len(data), "some were heard in the last round, and some have trained on since"
 
@@ -168,8 +156,8 @@ def test_a_round_says_how_well_its_aggregate_was_solved(
 def test_every_layer_has_the_aggregate_of_its_penalty(data: FederatedData, mlp: Task) -> None:
     """The hybrid of section 4.4: a mean below, a geometric median of the last layer, coordinates for its bias."""
     layers = (Layer("2", L2Norm(), 0.0), Layer("2.bias", L1Norm(), 0.0))
-    run = simulation(mlp, data, FedAvgPlus(layers=layers, lr=0.3, **FULL), cohort=None)
-    W, w, at = personal(run), shared(run), mlp.layout.slices
+    done = run(mlp, data, FedAvgPlus(layers=layers, lr=0.3, **FULL), cohort=None)
+    W, w, at = personal(done), shared(done), mlp.layout.slices
     torch.testing.assert_close(w[: at["2.weight"].start], W[:, : at["2.weight"].start].mean(0))
     weight = GeometricMedian()({"w": W[:, at["2.weight"]]})["w"]
     torch.testing.assert_close(w[at["2.weight"]], weight, rtol=0, atol=1e-9)
@@ -180,7 +168,7 @@ def test_layers_with_the_same_penalty_and_delta_in_each_coordinate_are_one(data:
     """l1 is a sum over coordinates: cut up by layers, it is the same."""
     work: dict[str, Any] = {"lr": 0.3, "sigma": 2.0, "delta": 0.02, "tol": 1e-13, **FULL}
     layers = (Layer("0", L1Norm(), 0.02), Layer("2.bias", L1Norm(), 0.02))
-    one, other = (simulation(mlp, data, FedCoMedPlus(layers=cut, **work)) for cut in ((), layers))
+    one, other = (run(mlp, data, FedCoMedPlus(layers=cut, **work)) for cut in ((), layers))
     same(personal(one), personal(other), mlp)
     same(shared(one), shared(other), mlp)
 
@@ -200,9 +188,9 @@ def test_running_statistics_reach_the_shared_model(data: FederatedData, method: 
     big = FederatedData.from_arrays(
         [{"train": (X.repeat(2, 1), y.repeat(2))} for X, y in map(data.train.client, range(7))], classes=3
     )
-    run = simulate(task, big, method, rounds=2, mode="vmap", evaluate=2)
-    assert run._simulation is not None
-    assert float((run._simulation.shared()[1] - task.buffer_start()).abs().max()) > 1e-2
+    done = simulate(task, big, method, rounds=2, mode="vmap", evaluate=2)
+    norm = done.shared(round="last")[1]
+    assert float(norm.running_mean.abs().max()) > 1e-2, "it was 0"
 
 
 HYBRID = FedGeoMedPlus(
@@ -210,14 +198,15 @@ HYBRID = FedGeoMedPlus(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mode", "chunk"), [("loop", None), ("loop", 3), pytest.param("compile", 3, marks=pytest.mark.slow)]
 )
 def test_it_is_the_same_in_every_mode(data: FederatedData, mlp: Task, mode: str, chunk: int | None) -> None:
     """With ragged clients, partial participation, minibatches and stragglers."""
     settings = {"stragglers": 0.5, "chunk": chunk}
-    one, other = (simulation(mlp, data, HYBRID, mode=how, **settings) for how in (mode, "vmap"))
-    assert one.execution.mode == mode and one.execution.notes == []
+    one, other = (run(mlp, data, HYBRID, mode=how, **settings) for how in (mode, "vmap"))
+    assert one.config["execution"]["mode"] == mode and one.config["execution"]["fallbacks"] == []
     same(personal(one), personal(other), mlp)
     same(shared(one), shared(other), mlp)
 
@@ -228,23 +217,15 @@ def test_it_is_the_same_in_every_mode(data: FederatedData, mlp: Task, mode: str,
 def test_a_resumed_run_ends_as_the_unbroken_one(
     data: FederatedData, mlp: Task, tmp_path: Path, store: Any, parties: Any
 ) -> None:
-    def interrupt(record: object) -> None:
-        if isinstance(record, RoundRecord) and record.round == 4:
-            raise KeyboardInterrupt
-
     method = replace(HYBRID, parties=parties)
     how: dict[str, Any] = {"rounds": 7, "cohort": 3, "stragglers": 0.5, "evaluate": 7, "mode": "vmap"}
     how |= {"store": store, "commit": None if store == "disk" else 3}
     unbroken = simulate(mlp, data, method, out=tmp_path / "unbroken", **how)
     with pytest.raises(KeyboardInterrupt):
-        simulate(mlp, data, method, out=tmp_path / "run", progress=interrupt, **how)
+        simulate(mlp, data, method, out=tmp_path / "run", progress=interrupt(4), **how)
     resumed = resume(tmp_path / "run", mlp, data)
-    assert resumed.rounds.drop("seconds").equals(unbroken.rounds.drop("seconds"))
-    one, other = resumed._simulation, unbroken._simulation
-    assert one is not None and other is not None
-    assert set(one.server.state) == ({"w", "W"} if parties == "all" else {"w"})
-    for tree, wanted in ((one.server.state, other.server.state), (one.store.leaves, other.store.leaves)):
-        torch.testing.assert_close(tree, wanted, rtol=0, atol=0)
+    assert set(held.by_server(resumed)) == ({"w", "W"} if parties == "all" else {"w"})
+    assert_same(resumed, unbroken)
 
 
 FIELDS: list[tuple[str, Any, str]] = [

@@ -144,7 +144,7 @@ def objective(problem: Quadratics, method: FedPlus, W: Array, w: Array) -> float
 ROUGH, EVEN = quadratics(0.5, 2.0), quadratics(0.97, 1.03)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @VARIANTS
 @COHORT
 @pytest.mark.parametrize(("sigma", "delta", "steps"), [(1.0, 0.5, 1), (10.0, 0.1, 3)])
@@ -169,6 +169,7 @@ def test_theorem_1_the_objective_never_rises(
     assert fallen > 0.5
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("broken", [{"lam": 1.0}, {"parties": "cohort"}, {"lr": 20.0}], ids=str)
 def test_without_its_conditions_the_objective_does_rise(broken: dict[str, Any]) -> None:
     """A start at w, an aggregate of the cohort alone, or too large a rate."""
@@ -195,7 +196,7 @@ def solution(problem: Quadratics, method: FedPlus) -> tuple[Array, Array]:
     return found.x[:-D].reshape(N, D), found.x[-D:]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @VARIANTS
 @pytest.mark.parametrize(
     ("problem", "rate", "steps", "rounds", "cohort"),
@@ -238,7 +239,7 @@ def test_fedavg_plus_converges_to_the_closed_form() -> None:
 EXACT: dict[str, Any] = {"lr": 1.0, "steps": 8, "batch": None, "tol": 1e-13}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("penalty", [Squared(), L2Norm(), L1Norm(), Zero(), Indicator()], ids=lambda psi: psi.name)
 def test_theorem_2_fixed_points(penalty: Any) -> None:
     sigma, delta = 1.5, 0.4
@@ -251,6 +252,7 @@ def test_theorem_2_fixed_points(penalty: Any) -> None:
     np.testing.assert_allclose(W, z - slopes / sigma, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_corollary_1_a_without_a_penalty_every_party_ends_at_its_own_minimum() -> None:
     W, _ = last(FedPlus(penalty=Zero(), sigma=1.5, **EXACT), EVEN, 60)
     np.testing.assert_allclose(W, EVEN.m, atol=1e-9)  # (20)
@@ -266,6 +268,7 @@ def test_corollary_1_b_with_the_indicator_it_is_the_fixed_point_of_fedprox() -> 
     np.testing.assert_allclose(W, w - EVEN.envelope_slope(np.tile(w, (N, 1)), sigma) / sigma, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_corollary_1_c_with_the_squared_norm() -> None:
     sigma, delta = 1.5, 0.4
     W, w = last(FedAvgPlus(sigma=sigma, delta=delta, **EXACT), EVEN, 60)

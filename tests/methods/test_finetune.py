@@ -18,11 +18,10 @@ from descant.execution import Loop, Vmap
 from descant.methods import EWC, SKL, Ditto, FedAvg, FedProx, FineTune, PerFedAvg
 from descant.methods.finetune import symmetrised_kl
 from descant.task import Predict
-from tests.methods.runs import ROUNDS, SEED, N, Vector, cohort_of, deployed, far, run, shared
+from tests.methods.runs import MINI, ROUNDS, SEED, N, Vector, cohort_of, deployed, far, run, shared
 
 AVG: dict[str, Any] = {"lr": 0.3, "steps": 3, "batch": None}
 FULL: dict[str, Any] = {"lr": 0.2, "steps": 4, "batch": None}
-MINI: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": 3}
 KINDS = (FineTune, EWC, SKL)
 
 
@@ -83,7 +82,7 @@ def oracle(data: FederatedData, linear: Task, slope: Any) -> Oracle:
     return Oracle(data, linear, slope)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("lam", [0.0, 0.7])
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,12 +97,13 @@ def test_whoever_deploys_fine_tunes(
     assert far(expected, w[None]) > 1e-2
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounds_of_fine_tuning_come_after_those_of_the_solver(
     data: FederatedData, linear: Task, oracle: Oracle, kind: Any, cohort: int
 ) -> None:
-    done = run(linear, data, kind(lam=0.7, after=3, solver=FedAvg(**AVG), **FULL), cohort=cohort)
+    done = run(linear, data, kind(lam=0.7, after=3, solver=FedAvg(**AVG), **FULL), cohort=cohort, rounds=5)
     w = oracle.solve(cohort, 3)
     v: dict[int, Vector] = {}
     for t in (4, 5):
@@ -117,6 +117,7 @@ def test_rounds_of_fine_tuning_come_after_those_of_the_solver(
     assert [row["bytes_down"] for row in rows] == [15 * 8 * n for n in [cohort] * 3 + told]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 @pytest.mark.parametrize("after", [1, 3])
 def test_with_an_l2_tie_it_is_dittos_second_solver(
@@ -130,7 +131,7 @@ def test_with_an_l2_tie_it_is_dittos_second_solver(
     assert ours.rounds.drop("seconds").equals(dittos.rounds.drop("seconds"))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("after", [None, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_steps_it_is_the_solver(data: FederatedData, mlp: Task, kind: Any, after: int | None) -> None:
@@ -236,6 +237,7 @@ def test_ewc_refuses_batchnorm(data: FederatedData) -> None:
         run(task, several, EWC(solver=FedAvg(**AVG), **FULL), rounds=1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [FineTune, SKL])
 @pytest.mark.parametrize("after", [None, 1])
 def test_running_statistics_go_on_from_the_shared_models(data: FederatedData, kind: Any, after: int | None) -> None:

@@ -5,41 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
 
 from descant import FederatedData, Task, simulate
 from descant.coupling import Identity
-from descant.engine import Simulation
+from descant.engine.cohort import sample
 from descant.errors import NoSharedModelError, SettingError
 from descant.methods import FLAME, Ditto, FedADMM, FedAvg, FedProx, Local, LpProj, LpProjADMM, Method, PFedMe, Work
+from tests import held
+from tests.held import personal, shared
+from tests.methods.runs import MINI as WORK
+from tests.methods.runs import four as run
+from tests.methods.runs import moved, same
 
-WORK: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": 3}
 ALL = 7  # clients
 COHORTS = pytest.mark.parametrize("cohort", [4, ALL])
 STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
 
 
-def simulation(task: Task, data: FederatedData, method: Method, **settings: Any) -> Simulation:
-    settings = {"rounds": 6, "cohort": 4, "seed": 11, "evaluate": 6, "mode": "vmap"} | settings
-    run = simulate(task, data, method, **settings)
-    assert run.collapse is None and run._simulation is not None
-    return run._simulation
-
-
-def personal(simulation: Simulation) -> Tensor:
-    return simulation.personal(simulation.everyone)[0]
-
-
-def same(a: Tensor, b: Tensor) -> None:
-    assert float((a - b).abs().max()) <= 1e-12
-
-
-def moved(task: Task, x: Tensor) -> None:
-    """The comparison means something: training went somewhere."""
-    assert float((x - task.start()).abs().max()) > 1e-2
-
-
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("cohort", "stragglers"), [(4, 0.6), (ALL, 0.0)])
 @pytest.mark.parametrize(
     "settings",
@@ -57,18 +41,19 @@ def test_lp_proj_2_by_admm_in_the_whole_space_is_flame(
 ) -> None:
     settings = settings | {"lam": 0.8, "rho": 0.15}
     how = {"cohort": cohort, "stragglers": stragglers}
-    proj = simulation(at_zero, data, LpProjADMM(projection=Identity(), **settings), **how)
-    flame = simulation(at_zero, data, FLAME(**settings), **how)
+    proj = run(at_zero, data, LpProjADMM(projection=Identity(), **settings), **how)
+    flame = run(at_zero, data, FLAME(**settings), **how)
     same(personal(proj), personal(flame))
-    for one, other in ((proj.server.state, flame.server.state), (proj.store.leaves, flame.store.leaves)):
+    for party in (held.by_server, held.by_clients):
+        one, other = party(proj), party(flame)
         assert one.keys() == other.keys()
         for name in one:
             same(one[name], other[name])
     moved(at_zero, personal(flame))
-    moved(at_zero, flame.server.state["w"])
+    moved(at_zero, shared(flame))
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @STRAGGLERS
 @COHORTS
 @pytest.mark.parametrize(
@@ -80,22 +65,23 @@ def test_without_its_tie_flame_is_local_training(
     data: FederatedData, mlp: Task, method: Method, cohort: int, stragglers: float
 ) -> None:
     how = {"cohort": cohort, "stragglers": stragglers}
-    local = personal(simulation(mlp, data, Local(**WORK), **how))
-    same(personal(simulation(mlp, data, method, **how)), local)
+    local = personal(run(mlp, data, Local(**WORK), **how))
+    same(personal(run(mlp, data, method, **how)), local)
     moved(mlp, local)
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("rho", [0.02, 0.3])
 def test_flame_without_its_dual_is_pfedme(data: FederatedData, mlp: Task, rho: float, stragglers: float) -> None:
     """Section IV-E. Line 14 is then w_i = w - eta lambda (w - theta_i), the reference step of pFedMe."""
     lam, alpha = 1.5, 1 / ALL
     how = {"cohort": None, "stragglers": stragglers}
-    penalty = simulation(mlp, data, FLAME(lam=lam, rho=rho, dual=False, pull="global", **WORK), **how)
-    pfedme = simulation(mlp, data, PFedMe(lam=lam, eta=alpha / (lam * alpha + rho), R=1, **WORK), **how)
+    penalty = run(mlp, data, FLAME(lam=lam, rho=rho, dual=False, pull="global", **WORK), **how)
+    pfedme = run(mlp, data, PFedMe(lam=lam, eta=alpha / (lam * alpha + rho), R=1, **WORK), **how)
     same(personal(penalty), personal(pfedme))
-    same(penalty.shared()[0], pfedme.shared()[0])
-    moved(mlp, pfedme.shared()[0])
+    same(shared(penalty), shared(pfedme))
+    moved(mlp, shared(pfedme))
 
 
 @COHORTS
@@ -103,12 +89,13 @@ def test_where_rho_is_lambda_alpha_flame_sends_its_personal_model(
     data: FederatedData, mlp: Task, cohort: int
 ) -> None:
     """By Lemma 3, u_i = w_i + (lambda alpha_i / rho) (theta_i - w_i): so in the comparisons of the paper."""
-    run = simulation(mlp, data, FLAME(lam=0.8, rho=0.8 / ALL, **WORK), cohort=cohort, rounds=1)
-    heard = run.server.sample(run.context(1))
-    same(run.server.state["u"][heard], personal(run)[heard])
-    moved(mlp, personal(run)[heard])
+    done = run(mlp, data, FLAME(lam=0.8, rho=0.8 / ALL, **WORK), cohort=cohort, rounds=1)
+    heard = sample(11, 1, cohort, torch.ones(ALL))
+    same(held.by_server(done)["u"][heard], personal(done)[heard])
+    moved(mlp, personal(done)[heard])
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("lam", [0.5, 1.0])
 def test_where_rho_is_lambda_alpha_and_the_pull_is_global_flame_is_pfedme_at_the_rate_1_over_lambda(
@@ -116,14 +103,15 @@ def test_where_rho_is_lambda_alpha_and_the_pull_is_global_flame_is_pfedme_at_the
 ) -> None:
     """The dual has no effect then: w is the mean of the theta_i, and the theta_i are pulled towards w."""
     how = {"cohort": None, "stragglers": stragglers}
-    flame = simulation(mlp, data, FLAME(lam=lam, rho=lam / ALL, pull="global", **WORK), **how)
-    pfedme = simulation(mlp, data, PFedMe(lam=lam, eta=1 / lam, R=1, **WORK), **how)
+    flame = run(mlp, data, FLAME(lam=lam, rho=lam / ALL, pull="global", **WORK), **how)
+    pfedme = run(mlp, data, PFedMe(lam=lam, eta=1 / lam, R=1, **WORK), **how)
     same(personal(flame), personal(pfedme))
-    same(flame.shared()[0], pfedme.shared()[0])
-    moved(mlp, flame.shared()[0])
-    assert float(flame.store.leaves["pi"].abs().max()) > 1e-4
+    same(shared(flame), shared(pfedme))
+    moved(mlp, shared(flame))
+    assert float(held.by_clients(flame)["pi"].abs().max()) > 1e-4
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize("rho", [0.0, 0.05])
 def test_fedadmm_without_its_dual_is_fedavg_and_with_a_penalty_fedprox(
@@ -131,29 +119,29 @@ def test_fedadmm_without_its_dual_is_fedavg_and_with_a_penalty_fedprox(
 ) -> None:
     """Section IV-E; rho / alpha_i is the mu of FedProx."""
     how = {"cohort": None, "stragglers": stragglers}
-    penalty = simulation(mlp, data, FedADMM(rho=rho, dual=False, reset=True, **WORK), **how)
+    penalty = run(mlp, data, FedADMM(rho=rho, dual=False, reset=True, **WORK), **how)
     kept: dict[str, Any] = {"weighted": False, "stragglers": "keep"}
     plain = FedProx(mu=rho * ALL, **kept, **WORK) if rho else FedAvg(**kept, **WORK)
-    same(penalty.shared()[0], simulation(mlp, data, plain, **how).shared()[0])
-    moved(mlp, penalty.shared()[0])
+    same(shared(penalty), shared(run(mlp, data, plain, **how)))
+    moved(mlp, shared(penalty))
 
 
 @COHORTS
 def test_the_shared_model_of_ditto_over_fedadmm_is_fedadmms(data: FederatedData, mlp: Task, cohort: int) -> None:
     solver = FedADMM(rho=0.1, **WORK)
-    alone = simulation(mlp, data, solver, cohort=cohort).shared()[0]
-    over = simulation(mlp, data, Ditto(lr=0.2, steps=4, batch=2, lam=0.7, solver=solver), cohort=cohort)
-    same(over.shared()[0], alone)
+    alone = shared(run(mlp, data, solver, cohort=cohort))
+    over = run(mlp, data, Ditto(lr=0.2, steps=4, batch=2, lam=0.7, solver=solver), cohort=cohort)
+    same(shared(over), alone)
     moved(mlp, alone)
 
 
 def test_the_inexact_rule_holds_one_minibatch(data: FederatedData, mlp: Task) -> None:
     """As the accuracy nu of lp-proj does; without their ties the two are the same."""
     never: dict[str, Any] = {"lr": 0.1, "batch": 3, "cap": 4}
-    held = personal(simulation(mlp, data, LpProj(dim=0, nu=1e-30, **never)))
-    same(personal(simulation(mlp, data, FLAME(lam=0.0, eps=1e-30, **never))), held)
-    fresh = personal(simulation(mlp, data, Local(lr=0.1, steps=4, batch=3)))
-    assert float((fresh - held).abs().max()) > 1e-3
+    one_batch = personal(run(mlp, data, LpProj(dim=0, nu=1e-30, **never)))
+    same(personal(run(mlp, data, FLAME(lam=0.0, eps=1e-30, **never))), one_batch)
+    fresh = personal(run(mlp, data, Local(lr=0.1, steps=4, batch=3)))
+    assert float((fresh - one_batch).abs().max()) > 1e-3
 
 
 def test_only_alpha_over_rho_matters(data: FederatedData, mlp: Task) -> None:
@@ -162,10 +150,10 @@ def test_only_alpha_over_rho_matters(data: FederatedData, mlp: Task) -> None:
         [{"train": data.train.client(k % ALL)} for k in range(2 * ALL)], classes=data.classes
     )
     work: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": None, "lam": 0.8}
-    once = simulation(mlp, data, FLAME(rho=0.2, **work), cohort=None)
-    again = simulation(mlp, twice, FLAME(rho=0.1, **work), cohort=None)
+    once = run(mlp, data, FLAME(rho=0.2, **work), cohort=None)
+    again = run(mlp, twice, FLAME(rho=0.1, **work), cohort=None)
     same(personal(again), personal(once).repeat(2, 1))
-    same(again.shared()[0], once.shared()[0])
+    same(shared(again), shared(once))
 
 
 @pytest.mark.parametrize(
@@ -185,8 +173,8 @@ def test_client_and_server_must_agree_on_the_last_u_i(
 
 
 def test_flame_has_a_personal_and_a_global_model(data: FederatedData, mlp: Task) -> None:
-    run = simulate(mlp, data, FLAME(**WORK), rounds=2, mode="vmap")
-    losses = {model: run.summary()[f"{model}.train_loss.mean@last"] for model in ("personal", "shared")}
+    done = simulate(mlp, data, FLAME(**WORK), rounds=2, mode="vmap")
+    losses = {model: done.summary()[f"{model}.train_loss.mean@last"] for model in ("personal", "shared")}
     assert losses["personal"] < losses["shared"]
     proj = simulate(mlp, data, LpProjADMM(**WORK), rounds=2, mode="vmap")
     assert not any(name.startswith("shared") for name in proj.summary())

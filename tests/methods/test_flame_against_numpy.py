@@ -17,11 +17,12 @@ from descant import FederatedData, Run, Task, simulate
 from descant.coupling import Dense, Projection
 from descant.engine.cohort import sample
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
+from tests import held
 from tests.coupling.projecting import KINDS
 
 Vector = NDArray[np.float64]
 Settings = dict[str, Any]
-ROUNDS, SEED, TOLERANCE = 6, 3, 1e-10
+ROUNDS, SEED, TOLERANCE = 4, 3, 1e-10
 
 
 @dataclass
@@ -154,14 +155,13 @@ def run(task: Task, data: FederatedData, method: Method, cohort: int) -> Run:
 
 
 def check(run: Run, expected: dict[str, Any]) -> None:
-    simulation = run._simulation
-    assert simulation is not None and run.collapse is None
-    found = {**simulation.server.state, **simulation.store.leaves}
+    assert run.collapse is None
+    found = held.by_server(run) | held.by_clients(run)
     assert set(expected) <= set(found)
     for name, leaf in expected.items():
         assert np.abs(found[name].numpy() - np.array(leaf)).max() <= TOLERANCE, name
-    personal, _ = simulation.personal(simulation.everyone)
-    deployed = found["theta"] if simulation.method.personalizes else found["w"].expand_as(personal)
+    personal = held.personal(run)
+    deployed = found["theta"] if held.simulation(run).method.personalizes else found["w"].expand_as(personal)
     assert torch.equal(personal, deployed)
 
 
@@ -169,6 +169,7 @@ PARTICIPATION = pytest.mark.parametrize("cohort", [7, 3])  # of seven
 OPTIONS = [{}, {"weighted": True}, {"dual": False}]
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
 def test_flame(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
@@ -180,6 +181,7 @@ def test_flame(data: FederatedData, linear: Task, cohort: int, option: Settings)
     )
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
 def test_lp_proj_2_by_admm(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
@@ -201,6 +203,7 @@ def test_lp_proj_2_by_admm_with_any_projection(data: FederatedData, linear: Task
     check(done, oracle(data, linear, 3).flame(np.zeros(P.dim), A, **settings))
 
 
+@pytest.mark.few(4)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"reset": True}], ids=str)
 def test_fedadmm(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
@@ -210,6 +213,7 @@ def test_fedadmm(data: FederatedData, linear: Task, cohort: int, option: Setting
     check(done, told.fedadmm(**settings))
 
 
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("method", [FLAME, FedADMM])
 def test_the_inexact_rule_or_the_cap(
@@ -227,5 +231,4 @@ def test_the_inexact_rule_or_the_cap(
     assert 0 < sum(told.capped) < sum(map(len, told.heard))  # some met the rule, some the cap
     assert [row["capped"] for row in done.history.rounds] == told.capped
     took_part = np.bincount(np.concatenate(told.heard), minlength=len(data))
-    assert done._simulation is not None
-    assert np.allclose(done._simulation.store.leaves["eps"], 4e-4 * 0.4**took_part, rtol=1e-12, atol=0)
+    assert np.allclose(held.by_clients(done)["eps"], 4e-4 * 0.4**took_part, rtol=1e-12, atol=0)

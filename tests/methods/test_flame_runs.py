@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from torch import Tensor, nn
 import descant as dc
 from descant.aggregators import Aggregator, unheard
 from descant.aggregators import RecordFigure as Reports
-from descant.engine import Record, RoundRecord
 from descant.methods import FLAME, FedADMM, LpProjADMM, Method
+from tests import held
+from tests.interrupted import assert_same, interrupt
 
 METHODS = [
     FLAME(lr=0.1, epochs=2, batch=4, lam=0.8),
@@ -41,8 +41,8 @@ def states(
 ) -> tuple[dc.Run, dict[str, Tensor]]:
     how: dict[str, Any] = {"rounds": 3, "cohort": 9, "stragglers": 0.4, "evaluate": 3, "mode": "vmap"} | settings
     run = dc.simulate(task, data, method, **how)
-    assert run.collapse is None and run._simulation is not None
-    return run, {**run._simulation.server.state, **run._simulation.store.leaves}
+    assert run.collapse is None
+    return run, {**held.by_server(run), **held.by_clients(run)}
 
 
 def agree(task: dc.Task, data: dc.FederatedData, method: Method, **other: Any) -> dc.Run:
@@ -57,7 +57,7 @@ def agree(task: dc.Task, data: dc.FederatedData, method: Method, **other: Any) -
     return run
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @EVERY_METHOD
 @pytest.mark.parametrize("other", [{"mode": "loop"}, {"chunk": 1}, {"chunk": 4}], ids=str)
 def test_results_depend_neither_on_the_mode_nor_on_the_chunks(
@@ -98,8 +98,8 @@ def test_n_is_told_once_everyone_was_heard_and_estimated_before(
         run, state = states(linear, thirteen, method, rounds=rounds, cohort=4)
         heard = state["n"] > 0
         assert bool(heard.all()) == everyone and torch.equal(state["n"][heard], sizes.int()[heard])
-        assert run._simulation is not None
-        told = method.broadcast(run._simulation.server.view(run._simulation.context(rounds)))["n"]
+        live = held.simulation(run)
+        told = method.broadcast(live.server.view(live.context(rounds)))["n"]
         assert float(told) == pytest.approx(13 * float(sizes[heard].double().mean()))  # type: ignore[arg-type]
     assert float(told) == sum(SIZES)  # type: ignore[arg-type]
 
@@ -128,16 +128,14 @@ def test_an_aggregator_that_selects_does_so_among_all_clients(thirteen: dc.Feder
     run = dc.simulate(
         dc.Task(model), some, method, rounds=5, cohort=2, seed=3, aggregator=Shortest(), mode="vmap", evaluate=5
     )
-    simulation = run._simulation
-    assert simulation is not None
-    u = simulation.server.state["u"]
-    assert torch.equal(simulation.server.state["w"], u[u.norm(dim=1).argmin()])
-    kept = simulation.store.leaves["statistics.personal"]
-    senders = simulation.server.sample(simulation.context(5)).tolist()  # of the last round
-    assert any(torch.equal(simulation.server.statistics, kept[k]) for k in senders)
+    u, kept = held.by_server(run)["u"], held.by_clients(run)["statistics.personal"]
+    assert torch.equal(held.shared(run), u[u.norm(dim=1).argmin()])
+    live = held.simulation(run)
+    senders = live.server.sample(live.context(5)).tolist()  # of the last round
+    assert any(torch.equal(live.server.statistics, kept[k]) for k in senders)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
 def test_a_resumed_run_ends_as_the_unbroken_one(
@@ -145,22 +143,11 @@ def test_a_resumed_run_ends_as_the_unbroken_one(
 ) -> None:
     """To the bit: the duals, the eps_i and what the server holds of every client included."""
     how: dict[str, Any] = {"rounds": 8, "cohort": 3, "stragglers": 0.3, "evaluate": 4, "mode": "vmap"} | settings
-
-    def interrupt(record: Record) -> None:
-        if isinstance(record, RoundRecord) and record.round == 5:
-            raise KeyboardInterrupt
-
     unbroken = dc.simulate(linear, thirteen, method, out=tmp_path / "unbroken", **how)
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(linear, thirteen, method, out=tmp_path / "run", progress=interrupt, **how)
+        dc.simulate(linear, thirteen, method, out=tmp_path / "run", progress=interrupt(5), **how)
     resumed = dc.resume(tmp_path / "run", linear, thirteen)
-    assert json.dumps(resumed.config) == json.dumps(unbroken.config)
-    assert resumed.clients.equals(unbroken.clients)
-    assert resumed.rounds.drop("seconds").equals(unbroken.rounds.drop("seconds"))
-    one, other = resumed._simulation, unbroken._simulation
-    assert one is not None and other is not None
-    for found, expected in ((one.server.state, other.server.state), (one.store.leaves, other.store.leaves)):
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert_same(resumed, unbroken)
 
 
 def test_flame_can_be_named_in_a_settings_file() -> None:

@@ -17,9 +17,7 @@ from descant.attacks import SignFlip
 from descant.draws import uniform
 from descant.errors import SettingError
 from descant.methods import L2SGD, MRMTL, Local, PowerLaw
-from tests.methods.runs import ROUNDS, SEED, N, Vector, cohort_of, column, deployed, far, run, shared
-
-MINI: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
+from tests.methods.runs import MINI, ROUNDS, SEED, N, Vector, cohort_of, column, deployed, far, run, shared
 
 
 def stationary(quadratics: tuple[Vector, Vector, Vector], lam: float) -> Vector:
@@ -113,6 +111,7 @@ def test_mr_mtl_with_lambda_0_is_local_training(data: FederatedData, mlp: Task, 
     assert far(deployed(tied), deployed(alone)) <= 1e-12
 
 
+@pytest.mark.slow
 def test_mr_mtl_reaches_the_minimum_of_its_objective(
     regression: FederatedData, plane: Task, quadratics: tuple[Vector, Vector, Vector]
 ) -> None:

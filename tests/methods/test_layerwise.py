@@ -16,11 +16,10 @@ from descant.attacks import SignFlip
 from descant.codecs import Float16, TopK
 from descant.errors import NoSharedModelError, SettingError
 from descant.methods import FedAvg, FedBN, FedPer, FedRep, LGFedAvg, Local
-from tests.methods.runs import ROUNDS, N, Vector, cohort_of, column, deployed, far, run
+from tests.methods.runs import MINI, ROUNDS, N, Vector, cohort_of, column, deployed, far, run
 
 HEAD = np.arange(43) >= 25  # the last layer's 18 of the 43 numbers of `mlp`
 FULL: dict[str, Any] = {"lr": 0.3, "steps": 3, "batch": None}
-MINI: dict[str, Any] = {"lr": 0.1, "steps": 4, "batch": 3}
 KINDS = (LGFedAvg, FedPer, FedRep, FedBN)
 
 
@@ -60,7 +59,7 @@ def loop(
     return models
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize(
@@ -113,6 +112,7 @@ def test_to_keep_nothing_is_fedavg(data: FederatedData, mlp: Task, kind: Any, we
     assert far(deployed(done), parameters_to_vector(shared.parameters()).detach().expand(N, -1)) <= 1e-12
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [LGFedAvg, FedPer, FedRep])
 def test_what_is_kept_is_neither_sent_nor_changed_by_others(data: FederatedData, mlp: Task, kind: Any) -> None:
     """A client that rests in the second round keeps its layers as they were, whatever the others send."""

@@ -1,96 +1,23 @@
-"""lp-proj, pFedMe and RSA in full: settings that depend on the round, orthogonal P, references that overflow.
-
-The oracle is a plain NumPy loop over clients, written from lp-proj's Algorithm 1; on quadratics, the closed form.
-"""
+"""lp-proj, pFedMe and RSA beside a plain loop and closed forms: rates that depend on the round, orthogonal P."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
-from torch import Tensor
 
-from descant import FederatedData, Run, Task, resume, simulate
-from descant.aggregators import AGGREGATORS, Aggregator, unheard
-from descant.aggregators import RecordFigure as Reports
+from descant import FederatedData, Task
 from descant.coupling import Dense, Identity, Orthogonal, Projection
-from descant.engine import RoundRecord, Simulation
-from descant.engine.cohort import sample
-from descant.errors import SettingError
 from descant.methods import RSA, Local, LpProj, Method, PFedMe, PowerLaw, Stages
-from descant.methods.base import signed_power
 from tests.coupling.projecting import KINDS
+from tests.held import personal, shared
+from tests.methods.lpproj_loop import D, Oracle, matrix, reference, run
+from tests.methods.runs import MINI, PARTICIPATION, SEED, Vector, far, who
 
-Vector = NDArray[np.float64]
-SEED, ROUNDS, D = 3, 6, 15
-MINI: dict[str, Any] = {"lr": 0.1, "steps": 5, "batch": 3}
-PARTICIPATION = pytest.mark.parametrize(("cohort", "everyone"), [(7, False), (3, False), (3, True)])
 STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
-
-
-def mean(messages: Vector) -> Vector:
-    average: Vector = messages.mean(0)
-    return average
-
-
-@dataclass
-class Oracle:
-    """Algorithm 1, client by client. pFedMe and RSA are P = I and p = 2 or 1, with w^0 the initial model."""
-
-    slope: Any
-    theta: Vector
-    cohort: int = 7
-    everyone: bool = False
-    aggregate: Callable[[Vector], Vector] = mean
-
-    def run(
-        self,
-        P: Vector,
-        p: float,
-        w: Vector,
-        *,
-        lr: float,
-        lam: float,
-        eta: Callable[[int], float],
-        R: int,
-        steps: int | None = None,
-        nu: Callable[[int], float] | None = None,
-        cap: int = 0,
-    ) -> tuple[Vector, Vector]:
-        x = np.tile(self.theta, (7, 1))
-        for t in range(1, ROUNDS + 1):
-            cohort = sample(SEED, t, self.cohort, torch.ones(7)).tolist()
-            w_k = {}
-            for k in range(7) if self.everyone else cohort:
-                w_k[k] = w
-                for _ in range(R):
-                    for step in range(steps or cap + 1):
-                        g = self.slope(k, x[k]) - lam * P.T @ self.sign(w_k[k] - P @ x[k], p)  # of (3)
-                        if nu is not None and (g @ g <= nu(t) or step == cap):
-                            break
-                        x[k] = x[k] - lr * g
-                    w_k[k] = w_k[k] - eta(t) * lam * self.sign(w_k[k] - P @ x[k], p)  # (4)
-            w = self.aggregate(np.stack([w_k[k] for k in cohort]))
-        return w, x
-
-    def sign(self, c: Vector, p: float) -> Vector:
-        """The derivative of |c|^p / p; what is not a number does not pull, as in the authors' code."""
-        return np.array([0.0 if ci == 0 or np.isnan(ci) else np.copysign(abs(ci) ** (p - 1), ci) for ci in c])
-
-
-def matrix(projection: Projection, dim: int) -> Vector:
-    """P itself: its rows are the lifts of the unit vectors."""
-    eye = torch.eye(dim, dtype=torch.float64)
-    P: Vector = projection.build(SEED, dim, torch.zeros(1, D, dtype=torch.float64)).lift(eye).numpy()
-    return P
 
 
 def gram_schmidt(rows: Vector) -> Vector:
@@ -102,37 +29,11 @@ def gram_schmidt(rows: Vector) -> Vector:
     return np.stack(done)
 
 
-def run(task: Task, data: FederatedData, method: Method, **settings: Any) -> Run:
-    how = {"rounds": ROUNDS, "seed": SEED, "evaluate": 100, "mode": "vmap"} | settings
-    return simulate(task, data, method, **how)
-
-
-def live(done: Run) -> Simulation:
-    assert done._simulation is not None and done.collapse is None
-    return done._simulation
-
-
-def personal(done: Run) -> Tensor:
-    return live(done).personal(live(done).everyone)[0]
-
-
-def reference(done: Run) -> Tensor:
-    return live(done).server.state["w"]
-
-
-def far(a: Tensor | Vector, b: Tensor | Vector) -> float:
-    return float(np.abs(np.asarray(a) - np.asarray(b)).max())
-
-
-def who(cohort: int, everyone: bool) -> dict[str, Any]:
-    return {"cohort": cohort, "trainers": "everyone" if everyone else "cohort"}
-
-
 def from_round_3(first: float, then: float) -> tuple[Stages, Callable[[int], float]]:
     return Stages(values=((1, first), (3, then))), lambda t: first if t < 3 else then
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
 def test_eta_may_depend_on_the_round(
@@ -151,6 +52,7 @@ def test_eta_may_depend_on_the_round(
         assert far(w, w0) > 1e-2
 
 
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_nu_may_depend_on_the_round(
     data: FederatedData, linear: Task, slope: Any, cohort: int, everyone: bool
@@ -169,6 +71,7 @@ def test_nu_may_depend_on_the_round(
     assert all(a > b for a, b in zip(steps[0][1:], steps[1][1:], strict=True)), "a smaller nu takes more steps"
 
 
+@pytest.mark.few(2)
 @PARTICIPATION
 def test_rsa_is_the_loop_over_clients(
     data: FederatedData, linear: Task, slope: Any, cohort: int, everyone: bool
@@ -179,11 +82,11 @@ def test_rsa_is_the_loop_over_clients(
     w, x = Oracle(slope, theta, cohort, everyone).run(np.eye(D), 1.0, theta, eta=at, **settings)
     done = run(linear, data, RSA(eta=eta, batch=None, **settings), **who(cohort, everyone))
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
-    assert torch.equal(live(done).shared()[0], reference(done))
+    assert torch.equal(shared(done), reference(done))
     assert far(w, theta) > 1e-2
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
@@ -236,6 +139,7 @@ def test_lp_proj_in_the_whole_space_with_p_1_is_rsa(
     assert far(personal(rsa), at_zero.start()[None]) > 1e-2
 
 
+@pytest.mark.few(2)
 @STRAGGLERS
 @pytest.mark.parametrize(
     "method",
@@ -251,7 +155,7 @@ def test_without_its_penalty_it_is_local_training(
     assert far(local, mlp.start()[None]) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("inner", [{"steps": 1}, {"nu": 1e-17, "cap": 500}], ids=["one step", "exact"])
 @pytest.mark.parametrize("lam", [0.3, 1.5])
 @pytest.mark.parametrize(
@@ -284,125 +188,3 @@ def test_on_quadratics_it_finds_the_solution_of_its_objective(
     assert far(personal(done), x) < 1e-6
     if "nu" in inner:
         assert sum(row["capped"] for row in done.history.rounds) == 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flipped(Aggregator):
-    """The mean, after the first message was turned round and blown up: w leaves the real numbers by way of inf."""
-
-    name: ClassVar[str] = "flipped"
-
-    def __call__(
-        self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: Reports = unheard
-    ) -> dict[str, Tensor]:
-        return {name: torch.cat([-1e200 * leaf[:1], leaf[1:]]).mean(0) for name, leaf in leaves.items()}
-
-
-ATTACK: dict[str, Any] = {"aggregator": Flipped(), "nonfinite": "keep"}
-AT_P_1 = pytest.mark.parametrize("kind", [LpProj, RSA])
-
-
-@AT_P_1
-@pytest.mark.parametrize("nonfinite", ["drop", "keep"])
-def test_a_reference_that_has_overflowed_is_a_collapse(
-    data: FederatedData, linear: Task, kind: type[Method], nonfinite: str
-) -> None:
-    done = run(linear, data, kind(**MINI), **ATTACK | {"nonfinite": nonfinite})  # type: ignore[call-arg]
-    assert done.collapse is not None
-    assert (done.collapse.round, done.collapse.why) == (2, "the server's 'w' is not finite")
-
-
-@pytest.mark.few(2)
-@PARTICIPATION
-@AT_P_1
-def test_as_in_the_authors_code_one_that_is_not_a_number_lets_go(
-    data: FederatedData, linear: Task, slope: Any, kind: Any, cohort: int, everyone: bool
-) -> None:
-    """First w is finite, then infinite (which still pulls), then NaN; from there on it is local training."""
-    settings: dict[str, Any] = {"lr": 0.1, "steps": 3, "lam": 0.05, "R": 2}
-
-    def flipped(messages: Vector) -> Vector:
-        average: Vector = np.concatenate([-1e200 * messages[:1], messages[1:]]).mean(0)
-        return average
-
-    theta = linear.start().numpy()
-    P = matrix(Dense(), 6) if kind is LpProj else np.eye(D)
-    w0 = np.zeros(6) if kind is LpProj else theta
-    with np.errstate(all="ignore"):
-        w, x = Oracle(slope, theta, cohort, everyone, flipped).run(P, 1.0, w0, eta=lambda t: 0.3, **settings)
-    own = {"dim": 6} if kind is LpProj else {}
-    method = kind(overflow="local", eta=0.3, batch=None, **settings, **own)
-    done = run(linear, data, method, **ATTACK, **who(cohort, everyone))
-    assert np.isnan(w).all() and reference(done).isnan().all()
-    assert far(personal(done), x) <= 1e-10
-
-
-def test_a_run_without_its_reference_is_resumed_to_the_bit(
-    data: FederatedData, linear: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(AGGREGATORS, "flipped", Flipped)
-
-    def stop(record: Any) -> None:
-        if isinstance(record, RoundRecord) and record.round == 4:
-            raise KeyboardInterrupt
-
-    method, how = RSA(overflow="local", **MINI), ATTACK | {"commit": 1, "rounds": 6}
-    unbroken = run(linear, data, method, out=tmp_path / "unbroken", **how)
-    with pytest.raises(KeyboardInterrupt):
-        run(linear, data, method, out=tmp_path / "run", progress=stop, **how)
-    resumed = resume(tmp_path / "run", linear, data)
-    assert reference(resumed).isnan().all()
-    assert torch.equal(personal(resumed), personal(unbroken))
-
-
-@AT_P_1
-def test_only_kept_messages_let_a_run_go_on_without_its_reference(
-    data: FederatedData, linear: Task, kind: Any
-) -> None:
-    done = run(linear, data, kind(overflow="local", **MINI), **ATTACK | {"nonfinite": "drop"})
-    assert done.collapse is not None
-    assert (done.collapse.round, done.collapse.why) == (3, "none of the 7 messages was finite")
-
-
-@pytest.mark.parametrize("nonfinite", ["drop", "keep"])
-@AT_P_1
-def test_a_clients_own_reference_that_overflows_is_not_mistaken_for_none(
-    data: FederatedData, linear: Task, kind: Any, nonfinite: str
-) -> None:
-    """w_k goes to infinity in the first alternation and to inf - inf in the second."""
-    done = run(linear, data, kind(eta=1e308, lam=1e3, lr=1e-6, steps=1, R=2), nonfinite=nonfinite)
-    why = {"drop": "none of the 7 messages was finite", "keep": "the server's 'w' is not finite"}[nonfinite]
-    assert done.collapse is not None and (done.collapse.round, done.collapse.why) == (1, why)
-    # A third alternation would train on against that: it must not pass for one without a penalty.
-    done = run(linear, data, kind(eta=1e308, lam=1e3, lr=1e-6, steps=1, R=3), nonfinite=nonfinite)
-    why = "the state 'x' of client '0' is not finite"
-    assert done.collapse is not None and (done.collapse.round, done.collapse.why) == (1, why)
-
-
-anything = st.floats() | st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0])
-
-
-@given(st.lists(anything, min_size=1, max_size=6), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
-def test_the_slope_of_the_penalty_keeps_what_is_not_a_number(c: list[float], q: float) -> None:
-    with np.errstate(all="ignore"):
-        power = np.abs(np.array(c)) ** q
-    expected = np.where(np.array(c) == 0, 0.0, np.copysign(power, c))
-    expected[np.isnan(c)] = np.nan
-    found = signed_power(torch.tensor(c, dtype=torch.float64), q).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        (lambda: LpProj(overflow="ignore"), r"LpProj\.overflow = 'ignore': it must be 'collapse' or 'local'"),
-        (lambda: RSA(overflow="ignore"), r"RSA\.overflow = 'ignore': it must be 'collapse' or 'local'"),
-        (
-            lambda: LpProj(overflow="local", p=2.0),
-            r"LpProj\.overflow = 'local': it must be 'collapse' unless p = 1",
-        ),
-    ],
-)
-def test_settings_out_of_range_are_refused(method: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        method()

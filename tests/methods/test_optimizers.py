@@ -13,7 +13,6 @@ from torch._dynamo.utils import counters
 
 import descant as dc
 from descant.catalog import build, describe
-from descant.engine import RoundRecord
 from descant.errors import SettingError
 from descant.listing import entries
 from descant.methods import (
@@ -35,8 +34,10 @@ from descant.methods import (
     Stages,
     Work,
 )
+from tests import held
+from tests.interrupted import interrupt
 
-ROUNDS, STEPS, LR = 3, 5, 0.05
+ROUNDS, STEPS, LR = 3, 3, 0.05
 DESCENTS = {name: kind for name, kind in METHODS.items() if issubclass(kind, Descent)}
 MODES = ["loop", "vmap", pytest.param("compile", marks=pytest.mark.slow)]
 RATE = Stages(values=((1, 0.05), (2, 0.02), (3, 0.01)))
@@ -70,7 +71,7 @@ def alone(task: dc.Task, data: dc.FederatedData, k: int, name: str, rates: list[
     return model
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "by round"])
@@ -104,7 +105,7 @@ def test_clients_that_finish_early_keep_their_own_count_of_steps(
         )
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", DESCENTS.values(), ids=DESCENTS)
 @pytest.mark.parametrize("optimizer", [Momentum(), Adam()], ids=lambda o: o.name)
 def test_every_method_takes_an_optimizer(
@@ -128,7 +129,7 @@ def test_every_method_takes_an_optimizer(
     assert losses[1] < losses[0] or one_model  # it may be pulled to and fro
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [kind for kind in DESCENTS.values() if not issubclass(kind, FedPlus)])
 def test_a_rate_by_round_is_that_rate_in_each_round(
     data: dc.FederatedData, linear: dc.Task, kind: type[Descent]
@@ -201,9 +202,7 @@ def test_momentum_is_short_for_the_optimizer(data: dc.FederatedData, linear: dc.
         dc.simulate(linear, data, PFedMe(steps=4, **how), rounds=2, mode="vmap")
         for how in ({"momentum": 0.7}, {"optimizer": Momentum(beta=0.7)})
     ]
-    short, long = (run._simulation for run in runs)
-    assert short is not None and long is not None
-    assert torch.equal(short.store.leaves["x"], long.store.leaves["x"])
+    assert torch.equal(*map(held.personal, runs))
 
 
 @pytest.mark.slow
@@ -225,18 +224,11 @@ def test_a_run_with_adam_goes_on_bit_for_bit(
 ) -> None:
     method = Ditto(lr=RATE, steps=3, optimizer=Adam(), solver=FedAvg(lr=RATE, momentum=0.5, steps=2))
     how: dict[str, Any] = {"rounds": 5, "cohort": 3, "mode": mode, "commit": 1}
-
-    def stop(record: Any) -> None:
-        if isinstance(record, RoundRecord) and record.round == 3:
-            raise KeyboardInterrupt
-
     whole = dc.simulate(linear, data, method, **how)
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(linear, data, method, out=tmp_path, progress=stop, **how)
+        dc.simulate(linear, data, method, out=tmp_path, progress=interrupt(3), **how)
     again = dc.resume(tmp_path, linear, data)
-    assert whole._simulation is not None and again._simulation is not None
-    assert torch.equal(whole._simulation.store.leaves["v"], again._simulation.store.leaves["v"])
-    assert torch.equal(whole._simulation.server.state["w"], again._simulation.server.state["w"])
+    torch.testing.assert_close(held.everything(again), held.everything(whole), rtol=0, atol=0)
 
 
 def test_optimizers_have_names() -> None:

@@ -14,6 +14,7 @@ from descant import FederatedData, Run, Task, simulate
 from descant.aggregators import CoordinateMedian
 from descant.errors import SettingError
 from descant.methods import Adam, Ditto, FedAvg, Momentum, PowerLaw, Scaffold
+from tests import held
 
 Vector = NDArray[np.float64]
 Quadratics = tuple[Vector, Vector, Vector]
@@ -68,8 +69,7 @@ def test_at_the_optimum_the_control_variates_are_the_gradients_there(
 ) -> None:
     H, g, _ = quadratics
     run = ran(plane, regression, Scaffold(**WORK, option=option), rounds=40)
-    assert run._simulation is not None
-    found = run._simulation.store.leaves["c_k"].numpy()
+    found = held.by_clients(run)["c_k"].numpy()
     assert np.abs(found - (H @ optimum - g)).max() < 1e-8
     assert np.abs(found.sum(0)).max() < 1e-8 and np.abs(found).max() > 0.1
 
@@ -80,8 +80,7 @@ def test_c_is_the_mean_of_all_c_k_after_every_round(
 ) -> None:
     for rounds in (1, 2, 5):
         run = ran(plane, regression, Scaffold(lr=0.05, epochs=2, batch=7), rounds=rounds, **settings)
-        assert run._simulation is not None
-        c, c_k = run._simulation.server.state["c"], run._simulation.store.leaves["c_k"]
+        c, c_k = held.by_server(run)["c"], held.by_clients(run)["c_k"]
         expected = c_k.sum(0) / len(regression)  # who took no part yet has none, and counts
         torch.testing.assert_close(c, expected, rtol=0, atol=1e-12)
 
@@ -148,6 +147,5 @@ def federation_of_pairs() -> FederatedData:
 
 def test_a_median_takes_the_place_of_both_means(plane: Task, regression: FederatedData) -> None:
     run = ran(plane, regression, Scaffold(**WORK), rounds=1, aggregator=CoordinateMedian())
-    assert run._simulation is not None
-    c, c_k = run._simulation.server.state["c"], run._simulation.store.leaves["c_k"]
+    c, c_k = held.by_server(run)["c"], held.by_clients(run)["c_k"]
     torch.testing.assert_close(c, c_k.median(0).values, rtol=0, atol=1e-9)

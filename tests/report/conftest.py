@@ -25,7 +25,12 @@ def labels() -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the runs of a comparison: Local with half of the gradients of the others."""
     folder = tmp_path_factory.mktemp("runs")
-    values = {"data": {"name": "synthetic", "clients": 12, "samples": 40, "classes": 3}, "rounds": 4, "seeds": 2}
+    values = {
+        "data": {"name": "synthetic", "clients": 12, "samples": 40, "classes": 3},
+        "rounds": 4,
+        "seeds": 2,
+        "mode": "vmap",
+    }
     list(comparison(values | {"methods": METHODS}, folder).run())
     return folder
 
@@ -39,6 +44,7 @@ def collapsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "rounds": 12,
         "methods": {"calm": {"name": "fedavg"}, "wild": {"name": "fedavg", "lr": 1e30, "weight_decay": 1e10}},
         "nonfinite": "keep",
+        "mode": "vmap",
     }
     list(comparison(values, folder).run())
     return folder

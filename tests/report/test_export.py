@@ -58,6 +58,7 @@ def test_every_figure_is_drawn_as_a_picture(report: Report, tmp_path: Path) -> N
         assert "var(--" not in text, "colours of its own: a picture has no style sheet"
 
 
+@pytest.mark.slow
 def test_a_chart_can_be_had_by_name_and_as_png(report: Report, tmp_path: Path) -> None:
     run = report.experiments[0].entries[1].runs[0]
     run.plot("fairness").save(tmp_path / "fairness.png")

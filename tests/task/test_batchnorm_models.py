@@ -16,6 +16,7 @@ from descant.context import Context
 from descant.engine.view import Surroundings, View
 from descant.execution import Vmap
 from descant.methods import FedAvg, Gradient, Local, LocalView, Tree, Work
+from tests import held
 
 WORK = Work(steps=3)
 LR = 0.2
@@ -128,8 +129,7 @@ class ThreeModels(Local):
 def test_every_model_that_is_trained_keeps_statistics_of_its_own() -> None:
     federation = data()
     run = dc.simulate(task(), federation, ThreeModels(lr=LR, steps=3, batch=None), rounds=2, mode="vmap")
-    assert run._simulation is not None
-    kept = run._simulation.store.gather(torch.arange(3))
+    kept = held.by_clients(run)
     for k in range(3):
         layer = trained(task().model, federation.train.client(k), 6)[1]  # type: ignore[index]
         mean, var = layer.running_mean, layer.running_var

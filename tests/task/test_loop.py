@@ -12,6 +12,7 @@ import descant as dc
 from descant.errors import TaskError
 from descant.execution import Loop
 from descant.task import Batch, Task
+from tests import held
 
 
 def network() -> nn.Module:
@@ -68,6 +69,4 @@ def test_a_run_on_two_threads_is_the_run_on_one_and_leaves_the_threads_as_they_w
     one, two = (dc.simulate(Task(model), data, method, rounds=2, mode="loop", threads=n) for n in (1, 2))
     assert [run.config["execution"]["threads"] for run in (one, two)] == [1, 2]
     assert torch.get_num_threads() == before
-    torch.testing.assert_close(
-        *(run._simulation.server.state["w"] for run in (one, two) if run._simulation), rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(*(held.shared(run) for run in (one, two)), rtol=0, atol=1e-12)

@@ -21,6 +21,8 @@ from descant.execution.batches import Rows
 from descant.task import METRICS, Metric, Task
 from descant.task.tallies import Confusion, Counts, Outputs
 
+HALF = settings().max_examples // 2  # an example is a whole federation
+
 
 def identity(width: int, **about: Any) -> Task:
     """A task whose model gives its inputs back: they are the scores."""
@@ -77,7 +79,7 @@ BY_SKLEARN = {
 
 
 @pytest.mark.parametrize("name", BY_SKLEARN)
-@settings(max_examples=25)
+@settings(max_examples=HALF)
 @given(case=federations(4))
 def test_figures_of_many_classes(name: str, case: tuple[Part, int]) -> None:
     part, block = case
@@ -85,7 +87,7 @@ def test_figures_of_many_classes(name: str, case: tuple[Part, int]) -> None:
     np.testing.assert_allclose(found, each(part, BY_SKLEARN[name]), rtol=1e-12)
 
 
-@settings(max_examples=25)
+@settings(max_examples=HALF)
 @given(case=federations(2))
 def test_figures_of_two_classes(case: tuple[Part, int]) -> None:
     part, block = case
@@ -99,7 +101,7 @@ def test_figures_of_two_classes(case: tuple[Part, int]) -> None:
 
 
 @pytest.mark.parametrize("loss", ["bce", "hinge"])
-@settings(max_examples=12)
+@settings(max_examples=HALF)
 @given(case=federations(2))
 def test_figures_of_one_score(loss: str, case: tuple[Part, int]) -> None:
     whole, block = case
@@ -117,7 +119,7 @@ def test_figures_of_one_score(loss: str, case: tuple[Part, int]) -> None:
         np.testing.assert_allclose(found, each(part, of), rtol=1e-12)
 
 
-@settings(max_examples=25)
+@settings(max_examples=HALF)
 @given(case=federations(3))
 def test_the_confusion_matrix_of_every_client(case: tuple[Part, int]) -> None:
     part, _ = case

@@ -30,6 +30,7 @@ def test_every_closed_form_agrees_with_its_simulation(findings: list[Finding]) -
     assert 0.7 < off.std() < 1.4  # standard errors are neither too large nor too small
 
 
+@pytest.mark.slow
 def test_the_verdicts(findings: list[Finding]) -> None:
     claims = [finding for finding in findings if isinstance(finding, Claim)]
     fail = {(claim.paper, claim.where) for claim in claims if not claim.holds}

@@ -66,6 +66,7 @@ def test_corollary_1_a_leaves_every_party_its_own_minimiser(parties: tuple[Tenso
     torch.testing.assert_close(run(A, h, PROXES["zero"], SIGMA, 300)[0], W, atol=1e-10, rtol=0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("psi", PROXES)
 def test_theorem_2_holds_at_fixed_points_and_not_beside_them(parties: tuple[Tensor, Tensor], psi: str) -> None:
     A, h = parties
@@ -75,6 +76,7 @@ def test_theorem_2_holds_at_fixed_points_and_not_beside_them(parties: tuple[Tens
     assert max(fedplus.residuals(gradients(A, h, beside), beside, w, PROXES[psi], SIGMA)) > 1e-3
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("psi", ENVELOPES)
 def test_the_fixed_point_minimises_the_objective(parties: tuple[Tensor, Tensor], psi: str) -> None:
     """H_sigma of (3), minimised over theta by hand and over the parties' models and w by a general solver."""

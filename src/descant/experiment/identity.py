@@ -16,6 +16,7 @@ from hashlib import blake2b
 from textwrap import dedent
 from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
@@ -25,6 +26,8 @@ from descant.task import Task
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _VERSIONED = ("torch", "descant", "builtins")
+# What `_text` found: Python parses the whole file of a class to find its text, for every run of a comparison anew.
+_TEXTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def fingerprints(task: Task, data: FederatedData, method: Method, **parts: object) -> dict[str, str]:
@@ -108,10 +111,16 @@ def code(thing: Any) -> Any:
 def _source(thing: type | Callable[..., Any]) -> Any:
     """The text of a class or a function, without comments; its compiled code where there is no text."""
     try:
-        text = dedent(inspect.getsource(thing))
+        if thing not in _TEXTS:
+            _TEXTS[thing] = _text(thing)
+        return _TEXTS[thing]
     except (OSError, TypeError):
         functions = vars(thing).values() if isinstance(thing, type) else [thing]
         return [_compiled(f.__code__) for f in functions if inspect.isfunction(f)]
+
+
+def _text(thing: type | Callable[..., Any]) -> str:
+    text = dedent(inspect.getsource(thing))
     try:
         return ast.dump(ast.parse(text))
     except SyntaxError:  # a function in the middle of a line

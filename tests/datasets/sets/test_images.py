@@ -87,6 +87,7 @@ def test_medical_mnist_from_folders_and_from_an_archive(tmp_path: Path, packed: 
     assert data.input_shape == (1, 64, 64) and data.classes == 2 and int(data.counts().sum()) == 8
 
 
+@pytest.mark.slow
 def test_imagenet_is_a_hundred_clients_with_fifty_classes(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     with pytest.raises(DataError, match=r"image-net\.org"):
