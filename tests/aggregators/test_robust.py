@@ -309,9 +309,7 @@ def test_distances_in_blocks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPa
 def test_no_more_attackers_are_assumed_than_can_be_survived(s: int, f: Any) -> None:
     for kind in (TrimmedMean, Krum, Bulyan, AdaptiveClipping, KNorm, NearestNeighborMixing):
         if isinstance(f, float) and f >= 1 / kind.per_attacker:  # too many in a round of any size
-            with pytest.raises(
-                SettingError, match=rf"f = .*a share of the messages below {1 / kind.per_attacker:g}"
-            ):
+            with pytest.raises(SettingError, match=rf"f = .*a share of messages below {1 / kind.per_attacker:g}"):
                 kind(f=f)
             continue
         found = kind(f=f).attackers(s)
@@ -337,7 +335,7 @@ def test_only_the_last_of_a_row_combines() -> None:
 def test_krum_of_lp_proj_does_not_cut_f_and_rounds_shares_down() -> None:
     told = {f: Krum(f=f, convention="lp-proj").attackers(10) for f in (0.2, 0.5, 0.8, 0.29, 3, 99)}
     assert told == {0.2: 2, 0.5: 5, 0.8: 8, 0.29: 2, 3: 3, 99: 9}
-    assert Krum(f=0.8).attackers(10) == Bulyan(f=3, convention="lp-proj").attackers(15) == 3
+    assert Krum(f=8).attackers(10) == Bulyan(f=3, convention="lp-proj").attackers(15) == 3
     leaves = drawn(10, seed=1)
     found = combined(Krum(f=0.8, convention="lp-proj"), leaves)
     np.testing.assert_array_equal(found["delta"], leaves["delta"][0].numpy())  # all scores are zero

@@ -10,6 +10,7 @@ import yaml
 
 from descant.cli.app import Kind
 from descant.experiment.attackgrid import attack_grid
+from descant.experiment.budget import Goals
 from descant.experiment.cells import FromFile
 from descant.experiment.grid import comparison
 from descant.experiment.settings import read_settings
@@ -130,6 +131,8 @@ def test_the_examples_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("file", sorted((EXAMPLES / "papers").glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_papers_tables_are_valid_comparisons(file: Path) -> None:
     values = read_settings(file)
+    goals = {name: values.pop(name, None) for name in ("budgets", "targets", "papers")}
+    assert not any(goals.values()) or Goals.of(**goals).papers  # of `descant budget`
     attacked = "fractions" in values
     grid = attack_grid(values).grid if attacked else comparison(values)
     labels = {cell.label for cell in grid.cells}

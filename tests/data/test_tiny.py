@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import descant as dc
 from descant.data import DataError, FederatedData
 from descant.errors import SettingError
-from descant.report.page import _facts
+from descant.report.page import facts
 
 PARTS = ("train", "valid", "test")
 
@@ -179,4 +179,4 @@ def test_a_run_says_who_was_left_out(tmp_path: Path) -> None:
     for config in (run.config, dc.load(tmp_path / "run").config):
         assert config["data"]["notes"] == list(data.notes)
         assert config["data"]["settings"]["tiny"] == "drop"
-    assert _facts(run.config).endswith("have fewer than 5 examples, and were left out.")  # as the report says it
+    assert facts(run.config).endswith("have fewer than 5 examples, and were left out.")  # as the report says it

@@ -228,10 +228,9 @@ def test_running_statistics_are_kept_by_all_of_them(several: FederatedData, kind
 
 
 def test_a_codec_acts_on_what_is_sent(data: FederatedData, mlp: Task) -> None:
-    """A tenth of the 25 numbers that travel, and not of the 43 that there are."""
+    """Three of the 25 numbers that travel, and not five of the 43 that there are; their places take bits."""
     done = run(mlp, data, FedPer(weighted=False, **MINI), codec=TopK(share=0.12))
-    plain = run(mlp, data, FedAvg(weighted=False, **MINI), codec=TopK(share=3 / 43))
-    assert column(done, "bytes_up") == column(plain, "bytes_up")
+    assert all(0 < up - N * 3 * 8 < N * 8 for up in column(done, "bytes_up"))
     halved = run(mlp, data, FedPer(weighted=False, **MINI), codec=Float16(), downlink=Float16())
     assert set(column(halved, "bytes_up")) == {N * 25 * 2}
     assert set(column(halved, "bytes_down")) == {N * 25 * 2}

@@ -26,10 +26,15 @@ class Assuming(Aggregator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        most, share = 1 / self.per_attacker, isinstance(self.f, float)
-        right = self.f is None or (0 <= self.f < most if share else self.f >= 0)
-        what = f"a number of attackers, a share of the messages below {most:g}, or nothing for the most it survives"
+        below, share = self.share_below, isinstance(self.f, float)
+        right = self.f is None or (0 <= self.f < below if share else self.f >= 0)
+        what = f"a number of attackers, a share of messages below {below:g}, or nothing for the most it survives"
         require(self, "f", right, what)
+
+    @property
+    def share_below(self) -> float:
+        """Shares of the messages from this one on are refused."""
+        return 1 / self.per_attacker
 
     def attackers(self, messages: int) -> int:
         """The number of attackers that is assumed among so many messages."""

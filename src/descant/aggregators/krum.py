@@ -48,6 +48,10 @@ class Krum(Assuming):
 
     convention: Convention = "paper"
 
+    @property
+    def share_below(self) -> float:
+        return super().share_below if self.convention == "paper" else 1.0
+
     def attackers(self, messages: int) -> int:
         if self.convention == "paper" or self.f is None:
             return super().attackers(messages)
@@ -92,6 +96,10 @@ class Bulyan(Krum):
 
     name: ClassVar[str] = "bulyan"
     per_attacker: ClassVar[int] = 4
+
+    @property
+    def share_below(self) -> float:
+        return 1 / self.per_attacker
 
     def attackers(self, messages: int) -> int:
         return Assuming.attackers(self, messages)  # there is no code of lp-proj for it

@@ -76,7 +76,7 @@ class View:
         self.figures: dict[str, Tensor] = {}
         self.deploys = False  # whether the method makes the models that clients deploy (`Method.personal`)
         self.looked_at = False  # whether somebody will ask what the last run ended with
-        self._ended: Tensor | None = None
+        self._ended: Tensor | tuple[Tensor, ...] | None = None
         self._runs: list[_Ran] = []
 
     def run(
@@ -111,12 +111,12 @@ class View:
 
     def _end(self, x: X) -> X:
         """What a run of steps ended with, remembered where it will be asked for; it holds memory."""
-        if self.looked_at and isinstance(x, Tensor):
+        if self.looked_at:
             self._ended = x
         return x
 
     @property
-    def ended(self) -> Tensor | None:
+    def ended(self) -> Tensor | tuple[Tensor, ...] | None:
         return self._ended
 
     @property

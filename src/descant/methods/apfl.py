@@ -69,7 +69,7 @@ class APFL(FedAvg):
         return mixture(state["alpha"], state["v"], down["w"])
 
     def trained(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
-        assert local.ended is not None
+        assert isinstance(local.ended, Tensor)
         w, v = local.ended.chunk(2, dim=1)  # w is the client's own copy
         return mixture(state["alpha"], v, w)
 

@@ -85,7 +85,7 @@ class LocalView(Protocol):
     buffers: dict[str, Tensor]  # model -> its running statistics [K, b]; b is 0 where a model keeps none
 
     @property
-    def ended(self) -> Tensor | None:
+    def ended(self) -> Tensor | tuple[Tensor, ...] | None:
         """What the last `run` of this round ended with, for `Method.trained`; None where nothing ran."""
         ...
 
@@ -191,7 +191,7 @@ class Method(Checked, ABC):
 
         `state` is their new one. By default it is what their last local steps ended with.
         """
-        return local.ended if local.ended is not None else self.personal(down, state, local)
+        return local.ended if isinstance(local.ended, Tensor) else self.personal(down, state, local)
 
     def resumes(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         """The models [K, d] that the local work of a round starts from: by default, what clients deploy."""

@@ -77,5 +77,9 @@ class MAPPER(FedAvg):
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return mixture(state["alpha"], state["v"], down["w"])
 
+    def trained(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        assert isinstance(local.ended, Tensor)  # the client's own copy of w
+        return mixture(state["alpha"], state["v"], local.ended)
+
     def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return down["w"]

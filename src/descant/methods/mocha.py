@@ -156,6 +156,10 @@ class MOCHA(Method):
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return down["w"]
 
+    def trained(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        assert isinstance(local.ended, tuple)
+        return vectors(local.ended[1], local.layout)
+
     @property
     def held(self) -> tuple[str, ...]:
         return ("b",)
