@@ -63,9 +63,10 @@ def test_a_target_costs_what_was_spent_until_it_was_first_met() -> None:
 def test_the_papers_bill_the_next_round_too_in_numbers_of_32_bits() -> None:
     uneven = run_of([0.0, 0.1, 0.2, 0.3], None, [(4, 0), (8, 0), (12, 4)])
     assert costs(uneven.history) == {1: 4, 2: 12, 3: 28}
-    assert costs(uneven.history, papers=True) == {1: 3, 2: 7, 3: 11}
+    assert costs(uneven.history, papers=True) == {0: 1, 1: 3, 2: 7, 3: 11}
     assert reaching(uneven, 0.2, papers=True) == (2, 7)
     assert within(uneven, 6, papers=True) == (1, 0.1)
+    assert within(uneven, 2, papers=True) == (0, 0.0)  # the untrained model costs a round
 
 
 def test_the_last_round_is_taken_where_there_are_no_validation_data() -> None:
@@ -90,7 +91,7 @@ def test_both_against_a_plain_search(
     test, valid = ([0.5, *(row[i] for row in rounds)] for i in (0, 1))
     spent = [(row[2], row[3]) for row in rounds]
     run = run_of(test, valid, spent)
-    bill, so_far = {}, 0
+    bill, so_far = ({0: sum(spent[0]) / 4} if papers else {}), 0
     for t, (up, down) in enumerate(spent, start=1):
         so_far += up + down
         more = sum(spent[min(t, len(spent) - 1)])
@@ -144,7 +145,7 @@ def test_lp_proj_reaches_the_papers_target_for_4620_numbers(settings: dict[str, 
     costs = {row["method"]: row["value"] for row in rows if row["target"] == 0.6}
     assert costs == {"lp-proj-1": 4620, "lp-proj-2": 4620, "FedAvg": None}
     reached = {row["method"]: row["reached"] for row in rows if row["budget"]}
-    assert reached == {"lp-proj-1": 2, "lp-proj-2": 2, "FedAvg": 0}  # its two first rounds are 24,400
+    assert reached == {"lp-proj-1": 2, "lp-proj-2": 2, "FedAvg": 0}  # a round of it is 12,200
     assert (tmp_path / "runs" / "budget.csv").is_file()
     printed = CliRunner().invoke(app, [*out, "--target", "0.6", "--budget", "10kB"], env={"COLUMNS": "120"})
     assert "9.2 kB ±0 B" in " ".join(printed.stdout.split())  # one round of 9,240 bytes

@@ -23,7 +23,8 @@ class CenteredClipping(Aggregator):
 
     Repeated `iterations` times, leaf by leaf; p_k = n_k / n where the messages carry weights n_k, and 1/S
     otherwise. v starts at what the last round's aggregate was; in the first round at what the messages moved away
-    from, which is zero for differences, or at zero where they do not say. No message moves v by more than p_k tau.
+    from, which is zero for differences, or at zero where they do not say. In an iteration no message
+    moves v by more than p_k tau.
     """
 
     name: ClassVar[str] = "centered-clipping"

@@ -39,7 +39,8 @@ class Krum(Assuming):
     A score is the sum of the squared distances to the S - f - 2 nearest others. It survives f attackers of 2f + 3
     messages. With `convention="lp-proj"` a score is the sum of the distances themselves, a share is rounded down,
     and f is not cut to what can be survived, as in the code of lp-proj: if f is S - 2 or more, all scores are
-    zero, and the first message is taken.
+    zero, and the first message is taken: here, where messages come in the order of their senders' numbers, that of
+    the lowest.
     """
 
     name: ClassVar[str] = "krum"

@@ -24,7 +24,8 @@ class CountSketch(MomentumFeedback):
     Every entry is added, with a sign, to one of c columns in each row j of a table: T[j, h_j(i)] += s_j(i) v_i. The
     median over j of s_j(i) T[j, h_j(i)] estimates v_i. The share `share` of the entries whose estimates are largest
     is sent, at least one. `rows` is the number of rows, and `columns` says what share of the n entries c is. Both
-    ends draw h and s, other ones in each round.
+    ends draw h and s, other ones in each round. (In that paper the server adds the clients' sketches and looks for
+    the heavy entries of the sum. Here every client's are looked for alone, so that it costs more than `top-k`.)
 
     In the paper the server asks clients for the exact values in a second exchange. Here a client reads its own
     sketch as the server will, and sends the values along: rows c + k numbers, and no index. A sketch is made anew

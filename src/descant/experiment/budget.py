@@ -29,7 +29,7 @@ class Goals:
     """Budgets in bytes, and targets of the test metric; with `papers`, budgets and costs are in numbers of 32 bits.
 
     The papers' count (lp-proj, Tables 1, 5 and 11) differs in one more thing. Their code evaluates a round before
-    it is carried out, and bills it already: what was reached in t rounds costs t + 1.
+    it is carried out, and bills it already: what was reached in t rounds costs t + 1, and the untrained model 1.
     """
 
     budgets: tuple[int, ...] = ()
@@ -55,12 +55,16 @@ class Goals:
 
 
 def costs(history: History, papers: bool = False) -> dict[int, float]:
-    """What all clients have sent and received, up to every round that was evaluated but the untrained one."""
+    """What all clients have sent and received, up to every round that was evaluated.
+
+    The untrained model, of round 0, is there in the papers' count alone, where it costs a round.
+    """
     rounds = [row["bytes_up"] + row["bytes_down"] for row in history.rounds]
     total = np.cumsum(rounds)
     if papers:  # the next round is billed, too; the one after the last would cost what that did
         total = (total + np.array([*rounds[1:], *rounds[-1:]])) / _WORD
     spent = {row["round"]: float(cost) for row, cost in zip(history.rounds, total, strict=True)}
+    spent |= {0: rounds[0] / _WORD} if papers and rounds else {}
     evaluated = {t for found in history.evaluated.values() for t in found}
     return {t: cost for t, cost in spent.items() if t in evaluated}
 
