@@ -34,8 +34,9 @@ class MOCHA(Method):
 
     The rows of W [N, d] are the clients' linear models, a bias being the weight of a feature that is always 1.
     Sigma [N, N] says how clients are related: it is positive semidefinite of trace one, and begins as I/N. f_k is
-    the mean over the client's examples (as in the authors' code; the paper has the sum) of its `loss`: "hinge", "logistic" or "squared" (a number's squared error),
-    whatever the task's is. Several outputs are a problem each, class against the rest. Training starts at zero.
+    the mean over the client's examples (as in the authors' code; the paper has the sum) of its `loss`: "hinge",
+    "logistic" or "squared" (a number's squared error), whatever the task's is. Several outputs are a problem each,
+    class against the rest. Training starts at zero.
 
     For a fixed Sigma, W is found in the dual. A client has a dual a_i for each of its examples, and sends
     b_k = mean_i a_i x_i; the server tells it w_k = sum_j Sigma_kj b_j / lam. In a round a client goes up its part
