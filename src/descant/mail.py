@@ -82,6 +82,7 @@ class Mail(Mapping[str, Tensor]):
     figures: Tree = field(default_factory=dict)
     heard: Tree = field(default_factory=dict)
     differences: tuple[str, ...] = ()
+    since_last: tuple[str, ...] = ()  # leaves whose reference is what the server read last of the sender
 
     @classmethod
     def of(cls, leaves: Mapping[str, Tensor], clients: Tensor, ctx: Context) -> Mail:

@@ -233,7 +233,7 @@ FILES: list[tuple[bytes, str]] = [
     (b"rounds: 3\n\tseed: 1\n", "run.yaml is not valid YAML"),
     (b"rounds: 3\nrounds: 4\n", "line 2: 'rounds' stands twice"),
     (b"5: 3\n", "line 1: the key 5 is not text"),
-    (b"on: 3\n", "line 1: the key on is not text"),
+    (b"true: 3\n", "line 1: the key true is not text"),
     (b"? [a]\n: 3\n", "line 1: a key is not text"),
     (b"rounds: !!python/object:os.system x\n", "run.yaml is not valid YAML"),
     (b"rounds: !!int x\n", "run.yaml is not valid YAML"),

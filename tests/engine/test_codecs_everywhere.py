@@ -203,3 +203,9 @@ def test_qsgd_in_a_run_is_a_plain_loop(
                 total[i] += (1 if number > 0 else -1) * norm * (int(exact) + up) / 3
         w = w + total / 3
     assert torch.allclose(done.shared(round="last").at, w, rtol=0, atol=1e-12) and 0 < ups < 24
+
+
+def test_a_method_that_sends_nothing_runs_beside_others_under_any_codec(run: Any) -> None:
+    assert (
+        sum(row["bytes_up"] for row in run(METHODS["local"](steps=1), rounds=1, codec=TopK()).history.rounds) == 0
+    )

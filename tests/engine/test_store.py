@@ -150,3 +150,16 @@ def test_a_file_with_digests_of_other_rows_is_refused(tmp_path: Path) -> None:
     write_tensors(path, tensors, {}, {"rows": row_digests(tensors["rows"] + 1)})
     with pytest.raises(DamagedError, match="checksum"):
         read_tensors(path)
+
+
+def test_rows_of_another_type_are_those_of_the_store(tmp_path: Path) -> None:
+    """A method may return a leaf in double precision that its clients started with in single."""
+    store = MappedStore(N, lambda who: {"v": torch.zeros(len(who), 2)}, tmp_path / "clients")
+    who = torch.tensor([2, 5])
+    store.scatter(who, {"v": torch.full((2, 2), 1 / 3, dtype=torch.float64)})
+    store.digests(*store.changed())
+    store.settle()
+    store.flush(1)
+    store.files.check(torch.empty(0, dtype=torch.int64), store.files.others(torch.empty(0, dtype=torch.int64)))
+    reopened = MappedStore(N, lambda who: {"v": torch.zeros(len(who), 2)}, tmp_path / "clients")
+    reopened.files.check(who, reopened.files.others(who))

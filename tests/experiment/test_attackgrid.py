@@ -185,3 +185,19 @@ def _no_training_here(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     if "finished" not in request.node.name:
         monkeypatch.setattr("descant.experiment.settings.load_data", lambda spec: pytest.fail("data were read"))
     yield
+
+
+def test_a_backdoor_is_asked_of_what_nobody_can_attack_whatever_comes_first() -> None:
+    """Runs of a method that sends nothing are shared among attacks; a backdoor's have a figure of their own."""
+    for attacks in (["sign-flip", "backdoor"], ["backdoor", "sign-flip"]):
+        grid = attack_grid(values(attacks=attacks, fractions=[0.4]))
+        for label in attacks:
+            (attack,) = settings(grid, Place("alone", label, 0.4)).attacks
+            assert attack.name == label
+
+
+def test_a_true_share_beyond_what_a_defence_survives_is_the_most_it_survives() -> None:
+    methods = {"trimmed": {"name": "fedavg", "steps": 1, "run": {"aggregator": "trimmed-mean"}}}
+    grid = attack_grid(values(methods=methods, fractions=[0.4, 0.8], assumed=True))
+    assert settings(grid, Place("trimmed", "flip", 0.4)).aggregator == TrimmedMean(f=0.4)
+    assert settings(grid, Place("trimmed", "flip", 0.8)).aggregator == TrimmedMean(f=None)

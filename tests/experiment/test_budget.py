@@ -162,7 +162,8 @@ def test_lp_proj_reaches_the_papers_target_for_4620_numbers(settings: dict[str, 
         ({"budgets": [100, 0]}, r"budgets\[1\]"),
         ({"budgets": True}, r"budgets\[0\]"),
         ({"budgets": [1000, "1 kB"]}, "twice"),
-        ({"targets": ["high"]}, r"targets\[0\]"),
+        ({"targets": ["high"]}, r"targets\[0\] = 'high'"),
+        ({"budgets": ["30 kB"], "papers": True}, r"budgets\[0\] = '30 kB': the papers' count is in numbers"),
         ({"targets": [float("nan")]}, r"targets\[0\]"),
         ({"targets": [0.5], "papers": "yes"}, "papers"),
     ],
@@ -178,3 +179,21 @@ def test_goals_that_are_none_are_refused_by_name(values: dict[str, Any], named: 
 )
 def test_budgets_as_people_write_them(written: int | str, size: int) -> None:
     assert Goals.of(budgets=written).budgets == (size,)
+
+
+def test_figures_that_cannot_be_are_refused() -> None:
+    compared = dc.Comparison([MADE])
+    with pytest.raises(SettingError, match="first = 9: made"):
+        compared.budget("1 kB", first=9)
+    untested = run_of([0.1, 0.2], [0.1, 0.2], [(1, 1)])
+    for columns in untested.history.evaluated["personal"].values():
+        del columns["test_accuracy"]
+    with pytest.raises(SettingError, match="evaluate: made was not evaluated on test data"):
+        dc.Comparison([untested]).budget("1 kB")
+
+
+def test_one_seed_has_no_spread_and_bytes_are_told_from_numbers() -> None:
+    (row,) = dc.Comparison([MADE]).budget(targets=0.5).to_dicts()
+    assert row["spread"] is None and row["value"] == 200 and row["unit"] == "bytes"
+    (row,) = dc.Comparison([MADE]).budget(targets=0.5, papers=True, first=1).to_dicts()
+    assert row["value"] == 75 and row["unit"] == "numbers"

@@ -53,7 +53,7 @@ def read(tmp_path: Path, text: str | bytes, *overrides: str) -> dict[str, object
         ("methods:\n  a: local\n  b: local\n  a: ditto\n", "line 4: 'a' stands twice"),
         ("rounds: 3\n5: 4\n", r"line 2: the key 5 is not text; put it in quotes"),
         ("methods: {1: local}\n", "the key 1 is not text"),
-        ("on: 3\n", "the key on is not text"),
+        ("true: 3\n", "the key true is not text"),
         ("? [a, b]\n: 3\n", "line 1: a key is not text"),
     ],
 )
@@ -84,3 +84,10 @@ def test_a_number_with_an_exponent_needs_no_dot(tmp_path: Path) -> None:
 def test_a_merged_mapping_may_be_overridden(tmp_path: Path) -> None:
     found = read(tmp_path, "base: &b {lr: 1.0, steps: 2}\nmethod: {<<: *b, lr: 0.5}\n")
     assert found["method"] == {"lr": 0.5, "steps": 2}
+
+
+def test_a_field_called_on_needs_no_quotes(tmp_path: Path) -> None:
+    """In YAML 1.1 `on` is another word for true; as a key it is a name."""
+    file = tmp_path / "on.yaml"
+    file.write_text("attacks: {name: sign-flip, on: position}\nweighted: on\n")
+    assert read_settings(file) == {"attacks": {"name": "sign-flip", "on": "position"}, "weighted": True}

@@ -84,9 +84,7 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
     columns = []
     for goal in goals.budgets:
         rows = frame.filter(pl.col("budget") == goal).to_dicts()
-        cells = [
-            with_spread(r["value"], r["spread"] if r["seeds"] > 1 else None) if r["reached"] else "–" for r in rows
-        ]
+        cells = [with_spread(r["value"], r["spread"]) if r["reached"] else "–" for r in rows]
         columns.append(Column(f"{metric} within {amount(goal)}", _marked(cells, rows)))
     for target in goals.targets:
         rows = frame.filter(pl.col("target") == target).to_dicts()
@@ -119,7 +117,7 @@ def _marked(cells: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _cost(row: dict[str, Any], amount: Callable[[float], str]) -> str:
-    return amount(row["value"]) + (f" ±{amount(row['spread'])}" if row["seeds"] > 1 else "")
+    return amount(row["value"]) + (f" ±{amount(row['spread'])}" if row["spread"] is not None else "")
 
 
 def _count(amount: float) -> str:

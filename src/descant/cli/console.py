@@ -6,6 +6,7 @@ import sys
 
 from rich.console import Console
 
-# A file or a pipe has no width of its own: take one that the tables fit.
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+# A file or a pipe has no width of its own: lines of text are broken here, and tables are as wide as they are.
+PIPE = 140
+out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE)
 err = Console(stderr=True, highlight=False)

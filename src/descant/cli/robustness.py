@@ -39,6 +39,7 @@ def robustness(
     Runs that are finished already are read, not run again, and one that was interrupted is gone on with. The same
     command may run several times at once, as `descant compare`.
     """
+    from descant.cli.events import emit
     from descant.cli.progress import Progress
     from descant.experiment.attackgrid import attack_grid
     from descant.experiment.settings import read_settings
@@ -50,7 +51,12 @@ def robustness(
     with interruptible(), Progress(quiet, as_json) as progress:
         found = Robustness(grid.placed(list(progress.run(grid.grid))))
     written = found.save(where, rule=rule, first=first)
-    if not as_json:
+    if as_json:
+        for line in found.table(rule, first).to_dicts():
+            emit({"event": "robustness"} | line)
+        for line in found.worst(rule, first).to_dicts():
+            emit({"event": "worst"} | line)
+    else:
         print_robustness(RobustReport(found.runs, None, rule, first), out)
         out.print(f"The runs are in {where}, with {', '.join(path.name for path in written)}", soft_wrap=True)
 

@@ -65,6 +65,7 @@ class Leaf(NamedTuple):
     ctx: Context
     name: str
     who: Tensor  # [S] the senders' numbers
+    since_last: bool = False  # the update is from what the server read last: it holds all that was left out before
 
     def bits(self, name: str, entries: slice) -> Tensor:
         """64 random bits for each entry of a block, other ones for each sender [S, .]: both ends draw the same."""
@@ -104,7 +105,8 @@ class UpdateCodec(Codec):
         plain, updates = _plain(mail), mail.updates()
         payloads = raw(plain, len(mail.clients))
         for name, update in updates.items():
-            new, packed = self.pack(Leaf(ctx, name, mail.clients), within(name, memory), flat(update))
+            leaf = Leaf(ctx, name, mail.clients, name in mail.since_last)
+            new, packed = self.pack(leaf, within(name, memory), flat(update))
             memory = memory | under(name, new)
             last = name == next(reversed(updates))
             payloads = [
@@ -122,7 +124,7 @@ class UpdateCodec(Codec):
         for name in blank.references:
             last = name == next(reversed(blank.references))
             packed, rest = (rest, []) if last else pieces(rest)
-            leaf = Leaf(ctx, name, blank.clients)
+            leaf = Leaf(ctx, name, blank.clients, name in blank.since_last)
             new, update = self.unpack(leaf, within(name, copies), packed, flat(blank[name]))
             copies = copies | under(name, new)
             updates[name] = update.view(blank[name].shape)

@@ -32,7 +32,7 @@ class Feedback(UpdateCodec):
         """A payload for each row of p [S, n], and what is left of p."""
 
     def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
-        if not self.feedback:
+        if not self.feedback or leaf.since_last:  # such an update has what is owed in it (EF21)
             return memory, self.compress(leaf, update)[0]
         payloads, left = self.compress(leaf, update + flat(memory["residual"]))
         return {"residual": left.view(memory["residual"].shape)}, payloads
@@ -61,6 +61,8 @@ class MomentumFeedback(UpdateCodec):
         """A payload for each row of v [S, n], and the indices [S, k] of the entries that it holds."""
 
     def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
+        if leaf.since_last:
+            return memory, self.choose(leaf, update)[0]
         momentum = self.beta * flat(memory["momentum"]) + update
         wanted = flat(memory["residual"]) + momentum
         payloads, index = self.choose(leaf, wanted)

@@ -42,7 +42,7 @@ class RandomK(Feedback):
     def unpack(self, leaf: Leaf, copies: Tree, payloads: list[bytes], like: Tensor) -> tuple[Tree, Tensor]:
         n, k = like.shape[1], count(self.share, like.shape[1])
         values = unpack_values(payloads, k, like)
-        scaled = values if self.feedback or not k else values * (n / k)
+        scaled = values if self.feedback or leaf.since_last or not k else values * (n / k)
         return copies, torch.zeros_like(like).scatter(1, self._drawn(leaf, like), scaled)
 
     def _drawn(self, leaf: Leaf, rows: Tensor) -> Tensor:

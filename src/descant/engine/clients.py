@@ -133,7 +133,8 @@ class Clients:
     def refer(self, mail: Mail, down: Broadcast) -> Mail:
         """The mail with what its leaves moved away from, as the clients know it."""
         last = self._remembered("sent", mail) if self.keeps_sent else {}
-        return replace(mail, references=references(self.method, mail, down, last))
+        found = references(self.method, mail, down, last)
+        return replace(mail, references=found, since_last=tuple(name for name in last if name in found))
 
     def encode(self, ctx: Context, mail: Mail) -> tuple[Parcels, int]:
         """The mail as bytes, and how many messages could not be encoded.

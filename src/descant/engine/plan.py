@@ -54,7 +54,7 @@ class Plan:
         for setting, why in method.refuses.items():
             if asked.get(setting):  # newcomers and statistics are checked where they are
                 raise NotTogetherError(setting, f"not with the method '{method.name}': {why}")
-        if self.codec.updates and not method.sends:
+        if self.codec.updates and not method.sends and not method.mute:
             raise NotTogetherError(
                 "codec",
                 f"'{self.codec.name}' acts on updates, and the method '{method.name}' does not say what it "

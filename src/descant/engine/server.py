@@ -83,7 +83,7 @@ class Server:
 
     def restore(self, tree: Tree) -> None:
         device = self.statistics.device
-        tree = {name: leaf.to(device) for name, leaf in tree.items()}
+        tree = {name: leaf.to(device, copy=True) for name, leaf in tree.items()}
         self.statistics, self._memory = tree[STATISTICS], within("aggregator", tree)
         self._state = without(tree, *_OURS)
 
@@ -113,7 +113,9 @@ class Server:
         copies = self.copies.gather(parcels.clients)
         leaves = parcels.form.blank(len(parcels.clients), parcels.clients.device)
         blank = Mail(leaves, parcels.clients, ctx, parcels.started)
-        blank = replace(blank, references=references(self.method, blank, down, within("sent", copies)))
+        last = within("sent", copies)
+        found = references(self.method, blank, down, last)
+        blank = replace(blank, references=found, since_last=tuple(name for name in last if name in found))
         new, mail, refused = decode(self.plan.codec, ctx.of_server(), within("codec", copies), parcels, blank)
         self._decoded.append((mail.clients, under("codec", new)))
         return mail, refused

@@ -143,7 +143,7 @@ class Simulation:
         device = self.x0.device
         self.round = snapshot.round
         self.server.restore(without(snapshot.server, "attackers"))
-        memory = {n: leaf.to(device) for n, leaf in within("attackers", snapshot.server).items()}
+        memory = {n: leaf.to(device, copy=True) for n, leaf in within("attackers", snapshot.server).items()}
         self.clients.use(self.attackers.recall(self.context(self.round), memory, self.data))
         for name, (who, rows) in snapshot.rows.items():
             if len(who):

@@ -15,11 +15,13 @@ from descant.errors import SettingError, shown
 from descant.experiment.allowed import is_whole, refusal
 from descant.experiment.callback import Callback
 from descant.experiment.cells import Cell, Listening
+from descant.experiment.declaration import Settings, declared
 from descant.experiment.grid import Grid, file_cell, refuse_same_folders, rows_of
 from descant.experiment.parts import InARow, PartOf
 from descant.experiment.run import Run
 
 CLEAN = "clean"  # the runs in which nobody attacks
+WORST = "worst"  # what a heat map calls the column of every method's worst attack
 
 Values = Mapping[str, Any]
 Make = Callable[[dict[str, Any], dict[str, str], list[Any]], Cell]
@@ -114,7 +116,9 @@ def rows_under_attack(values: Values) -> Iterator[tuple[Place, dict[str, Any], d
         assumes = _told(defence, 0) != _told(defence, 1)
         told = told or assumes
         for attack, fraction in _under(attacks, fractions):
-            does = next(a for a in attacks if fraction in a.fractions) if method.mute and attack else attack
+            does = attack
+            if method.mute and attack and not _probes(attack):  # a backdoor is asked of these models, too
+                does = next(a for a in attacks if fraction in a.fractions and not _probes(a))
             yield from _cells(settings, at, defence if assumes else None, assumed, attack, does, fraction)
     if (assumed.truth or assumed.others) and not told:
         raise SettingError(
@@ -152,6 +156,12 @@ def _cells(
         yield replace(place, assumed=f), settings | changed, at
 
 
+def _probes(attack: _Attacking) -> bool:
+    """Whether it is a backdoor, so that its runs have a figure that others have not."""
+    given = declared(Settings)["attacks"].allowed.check(f"attacks.{attack.label}", attack.value)
+    return any(type(one).probe is not Attack.probe for one in given)
+
+
 def percent(fraction: float) -> str:
     """A fraction as tables show it."""
     return f"{100 * fraction:g} %"
@@ -165,10 +175,12 @@ def _under(attacks: Sequence[_Attacking], fractions: Sequence[float]) -> Iterato
 
 
 def _told(defence: Aggregator, f: int | float) -> Aggregator:
-    """A defence that assumes f attackers, where it assumes a number."""
+    """A defence that assumes f attackers, where it assumes some; or the most it survives, where that is less."""
     if isinstance(defence, Chain):
         return replace(defence, steps=tuple(_told(step, f) for step in defence.steps))
-    return replace(defence, f=f) if isinstance(defence, Assuming) else defence
+    if not isinstance(defence, Assuming):
+        return defence
+    return replace(defence, f=None if isinstance(f, float) and f >= defence.share_below else f)
 
 
 def _attacks(given: Any, fractions: tuple[float, ...]) -> list[_Attacking]:
@@ -186,8 +198,9 @@ def _attacks(given: Any, fractions: tuple[float, ...]) -> list[_Attacking]:
         raise SettingError("attacks: there is none; without any it is a comparison: use `descant compare`")
     found: dict[str, _Attacking] = {}
     for label, value in pairs:
-        if not label.strip() or label == CLEAN:
-            remedy = "the runs without attackers are called so" if label == CLEAN else "give it a label"
+        if not label.strip() or label in (CLEAN, WORST):
+            told = {CLEAN: "the runs without attackers are called so", WORST: "a column of the tables is called so"}
+            remedy = told.get(label, "give it a label")
             raise SettingError(f"attacks: the label '{label}' cannot be used: {remedy}")
         if label in found:
             raise SettingError(f"attacks: '{label}' stands twice; give labels, as in {{my label: {label}}}")

@@ -13,6 +13,7 @@ import numpy as np
 from descant.errors import SettingError, shown
 from descant.experiment.history import History
 from descant.experiment.run import Run
+from descant.experiment.table import check_first
 
 if TYPE_CHECKING:  # tables are imported where they are used
     import polars as pl
@@ -41,6 +42,9 @@ class Goals:
         """Goals as people write them: one or several, budgets like 328020, "300 kB" or "2MB"."""
         if not isinstance(papers, bool):
             raise SettingError(f"papers = {shown(papers)}: it must be true or false")
+        for i, value in enumerate(_several(budgets) if papers else []):
+            if isinstance(value, str) and not value.strip().isdigit():
+                raise SettingError(f"budgets[{i}] = {shown(value)}: the papers' count is in numbers, as in 328020")
         sizes = tuple(_size(f"budgets[{i}]", value) for i, value in enumerate(_several(budgets)))
         wanted = tuple(_target(f"targets[{i}]", value) for i, value in enumerate(_several(targets)))
         if not sizes and not wanted:
@@ -112,13 +116,22 @@ def budget_frame(
 ) -> pl.DataFrame:
     """One row a method and goal: mean and standard deviation over the seeds that have a figure, and how many do.
 
+    Of one seed there is no deviation. `unit` is that of budgets and costs.
+
     A row with a `budget` has the test metric as `value`; one with a `target` has the cost of reaching it.
     """
     import polars as pl
 
     if rule is not None and rule not in _RULES:
         raise SettingError(f"rule = {shown(rule)}: it must be one of {', '.join(_RULES)}")
-    lines = []
+    check_first([(label, run) for label, there in runs.items() for run in there], first)
+    for label, there in runs.items():
+        for run in there:
+            if not run.history.curve(_deployed(run), f"test_{run.history.metric}")[0]:
+                raise SettingError(
+                    f"evaluate: {label} was not evaluated on test data, which budgets and targets are of"
+                )
+    lines: list[dict[str, Any]] = []
     for label, there in runs.items():
         for budget in goals.budgets:
             found = [within(run, budget, papers=goals.papers, rule=rule, first=first) for run in there]
@@ -128,7 +141,8 @@ def budget_frame(
             lines.append({"method": label, "budget": None, "target": target} | _line(found))
     kinds = {"method": pl.String, "budget": pl.Int64, "target": pl.Float64, "value": pl.Float64}
     kinds |= {"spread": pl.Float64, "round": pl.Float64, "reached": pl.Int64, "seeds": pl.Int64}
-    return pl.DataFrame(lines, schema=kinds)
+    unit = "numbers" if goals.papers else "bytes"
+    return pl.DataFrame(lines, schema=kinds).with_columns(unit=pl.lit(unit))
 
 
 def _line(found: Sequence[tuple[int, float] | None]) -> dict[str, Any]:
@@ -136,7 +150,7 @@ def _line(found: Sequence[tuple[int, float] | None]) -> dict[str, Any]:
     values = np.array([value for _, value in there])
     return {
         "value": float(values.mean()) if there else None,
-        "spread": (float(values.std(ddof=1)) if len(there) > 1 else 0.0) if there else None,
+        "spread": float(values.std(ddof=1)) if len(there) > 1 else None,
         "round": float(np.mean([t for t, _ in there])) if there else None,
         "reached": len(there),
         "seeds": len(found),
@@ -165,11 +179,10 @@ def _size(name: str, value: Any) -> int:
 
 
 def _target(name: str, value: Any) -> float:
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            value = None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    try:
+        found = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        found = float("nan")
+    if not isfinite(found):
         raise SettingError(f"{name} = {shown(value)}: it must be a value of the test metric, as 0.6")
-    return float(value)
+    return found

@@ -22,6 +22,8 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
+            if key.tag == "tag:yaml.org,2002:bool" and str(key.value).lower() not in ("true", "false"):
+                key.tag = "tag:yaml.org,2002:str"  # `on` is a field, and in YAML 1.1 another word for true
             line = f"line {key.start_mark.line + 1}"
             if key.tag != "tag:yaml.org,2002:str":
                 text = getattr(key, "value", None)

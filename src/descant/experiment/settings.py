@@ -81,6 +81,11 @@ class RunSettings(Settings):
             return SettingError(
                 f"'{name}' is a setting of a table of robustness: run the file with `descant robustness`"
             )
+        if name in ("budgets", "targets", "papers"):
+            return SettingError(
+                f"'{name}' is a setting of a table of bytes: run the file with `descant budget`, or leave it out "
+                "and give it to `Comparison.budget`"
+            )
         if name in ("out", "overwrite"):
             return SettingError(f"'{name}' is no setting of a file: say it on the command line, with --{name}")
         return super().unknown(name)

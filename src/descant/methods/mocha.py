@@ -53,7 +53,7 @@ class MOCHA(Method):
     Sigma_kk = 1/N, and the others share the rest of the trace. `lam` is 1e-4 in the authors' code too.
 
     A message says where its client stands, so that the next one makes up for one that is lost, and for what a codec
-    leaves out of it: `top-k` goes with `feedback` off.
+    leaves out of it.
     """
 
     name: ClassVar[str] = "mocha"

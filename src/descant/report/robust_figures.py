@@ -10,13 +10,12 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from descant.experiment.attackgrid import CLEAN, Place, percent
+from descant.experiment.attackgrid import CLEAN, WORST, Place, percent
 from descant.experiment.outcomes import STAR, Outcome, worst_cases
 from descant.experiment.table import short
 from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered, panel_title, widened
 from descant.report.look import ACCENT, FAINT, INK, Style, styles
 
-WORST = "worst"  # the column of a heat map that has every method's worst attack
 _ROW = 30  # pixels of a heat map's row
 _LONG = 11  # letters from which on the names of attacks are set aslant
 

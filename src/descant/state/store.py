@@ -171,7 +171,8 @@ class MappedStore(ClientStore):
 
     def scatter(self, who: Tensor, rows: Tree) -> None:
         whole = rows if len(rows) == len(self.spec) else self.gather(who) | rows
-        self._held.append((who.cpu(), {name: row.cpu() for name, row in whole.items()}))
+        kept = {name: whole[name].to("cpu", dtype) for name, (_, dtype) in self.spec.items()}  # as files have them
+        self._held.append((who.cpu(), kept))
         self._known = {}
 
     def changed(self) -> tuple[Tensor, Tree]:
