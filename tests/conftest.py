@@ -9,6 +9,8 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+MANY = 6  # cases of a test that `make test` runs: make test-all runs them all
+
 # What runs remember stays with the tests, and nothing comes from the user's own runs.
 os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")
 
@@ -40,12 +42,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test with the mark `few(n)`, let n be quick and the others slow: the same n each time."""
+    """Let `MANY` cases of a test be quick, or n with the mark `few(n)`, and the others slow: the same always."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+        if not item.get_closest_marker("slow"):
             tests.setdefault(item.nodeid.split("[")[0], []).append(item)
     for cases in tests.values():
-        [quick] = cases[0].get_closest_marker("few").args  # type: ignore[union-attr]
+        mark = cases[0].get_closest_marker("few")
+        quick = mark.args[0] if mark else MANY
         for item in sorted(cases, key=lambda item: crc32(item.nodeid.encode()))[quick:]:
             item.add_marker(pytest.mark.slow)

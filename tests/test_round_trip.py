@@ -16,7 +16,7 @@ from torch import nn
 
 import descant as dc
 from descant.catalog import BASES, CATALOG, brief, build, describe
-from descant.coupling import L1Norm, Layer, Squared
+from descant.coupling import L1Norm, Layer, LayerDim, Squared
 from descant.errors import SettingError
 from descant.methods import FLAME, METHODS, ByRound, FedPlus, PowerLaw, Stages
 from tests.interrupted import interrupt
@@ -30,7 +30,10 @@ PLAIN: dict[Any, tuple[Any, ...]] = {
     str: ("a", "ü"),
     NoneType: (None,),
 }
-TUPLES: dict[Any, tuple[Any, ...]] = {Layer: ((Layer("0", L1Norm()), Layer("2", Squared(), 0.5)), ())}
+TUPLES: dict[Any, tuple[Any, ...]] = {
+    Layer: ((Layer("0", L1Norm()), Layer("2", Squared(), 0.5)), ()),
+    LayerDim: ((LayerDim(layer="0", dim=3), LayerDim(layer="2", dim=1)), ()),
+}
 
 
 def values_of(hint: Any) -> Iterator[Any]:

@@ -163,3 +163,18 @@ def test_rows_of_another_type_are_those_of_the_store(tmp_path: Path) -> None:
     store.files.check(torch.empty(0, dtype=torch.int64), store.files.others(torch.empty(0, dtype=torch.int64)))
     reopened = MappedStore(N, lambda who: {"v": torch.zeros(len(who), 2)}, tmp_path / "clients")
     reopened.files.check(who, reopened.files.others(who))
+
+
+def test_a_truth_value_with_a_flipped_bit_is_damage_though_it_is_still_true(tmp_path: Path) -> None:
+    store = MappedStore(N, first, tmp_path / "clients")
+    store.scatter(torch.tensor([2]), rows(torch.arange(1), 7.0))
+    store.settle()
+    store.flush(1)
+    nobody = torch.empty(0, dtype=torch.int64)
+    (touched,) = [file for file in (tmp_path / "clients").glob("leaf*.bin") if file.stat().st_size == N]
+    raw = bytearray(touched.read_bytes())
+    raw[2] = 3
+    touched.write_bytes(raw)
+    reopened = MappedStore(N, first, tmp_path / "clients").files
+    with pytest.raises(DamagedError, match="the row of client 2"):
+        reopened.check(nobody, reopened.others(nobody))

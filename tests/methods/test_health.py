@@ -175,6 +175,7 @@ STAY |= {"lp-proj-admm", "mr-mtl", "fedamp", "fedadmm"}
 PART_OF_THE_WAY = {"apfl", "mapper", "fedala", "l2sgd"}  # they mix the aggregate with something of their own
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"mocha"}))
 def test_who_goes_on_from_its_own_model_does_not_jump_and_who_takes_the_shared_one_goes_all_the_way(
     data: FederatedData, name: str
@@ -190,6 +191,7 @@ def test_who_goes_on_from_its_own_model_does_not_jump_and_who_takes_the_shared_o
     assert (jump <= distance + 1e-12).all()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"mocha"}))
 def test_nothing_of_a_run_changes_where_its_health_is_looked_at(data: FederatedData, name: str) -> None:
     method = METHODS[name](steps=2, batch=3)  # type: ignore[call-arg]
