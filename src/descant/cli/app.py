@@ -15,7 +15,7 @@ from descant.cli.budget import budget
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.export import export
-from descant.cli.options import File, First, Json, Quiet, Set, interruptible
+from descant.cli.options import File, First, GridFolder, Json, Quiet, Set, interruptible
 from descant.cli.plain import App
 from descant.cli.robustness import robustness
 from descant.cli.theory import theory
@@ -149,9 +149,7 @@ def resume(
 def compare(
     file: File,
     set: Set = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
-    ] = None,
+    folder: GridFolder = None,
     first: First = 0,
     figures: Annotated[
         list[str] | None,

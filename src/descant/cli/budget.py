@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from descant.cli.console import out
-from descant.cli.options import RULES, File, First, Json, Quiet, Rule, Set, interruptible
+from descant.cli.options import RULES, File, First, GridFolder, Json, Quiet, Rule, Set, WhichRound, interruptible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def budget(
     file: File,
     set: Set = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
-    ] = None,
+    folder: GridFolder = None,
     budgets: Annotated[
         list[str] | None, typer.Option("--budget", metavar="BYTES", help="like '300 kB'; may be repeated")
     ] = None,
@@ -34,9 +32,7 @@ def budget(
         bool | None,
         typer.Option("--papers/--bytes", help="count as lp-proj's authors do, in numbers; or real bytes"),
     ] = None,
-    round: Annotated[
-        Rule, typer.Option(help="the round chosen on validation data, the last, or the papers' best on test")
-    ] = Rule.CHOSEN,
+    round: WhichRound = Rule.CHOSEN,
     first: First = 0,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -109,10 +105,9 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
 
 def _marked(cells: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
     """Say of how many seeds a figure is, where it is not of all."""
-    some = [0 < row["reached"] < row["seeds"] for row in rows]
     return [
-        f"{cell} ({row['reached']} of {row['seeds']})" if part else cell
-        for cell, row, part in zip(cells, rows, some, strict=True)
+        f"{cell} ({row['reached']} of {row['seeds']})" if 0 < row["reached"] < row["seeds"] else cell
+        for cell, row in zip(cells, rows, strict=True)
     ]
 
 

@@ -19,6 +19,7 @@ Set = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress")]
 Json = Annotated[bool, typer.Option("--json", help="progress and results as JSON lines, for programs")]
+GridFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")]
 First = Annotated[int, typer.Option(help="choose rounds from this one on")]
 
 
@@ -35,6 +36,9 @@ RULES: dict[Rule, Literal["last", "best_on_test"] | None] = {
     Rule.LAST: "last",
     Rule.BEST: "best_on_test",
 }
+WhichRound = Annotated[
+    Rule, typer.Option(help="the round chosen on validation data, the last, or the papers' best on test")
+]
 
 
 @contextmanager

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from descant.cli.console import out
-from descant.cli.options import RULES, File, First, Json, Quiet, Rule, Set, interruptible
+from descant.cli.options import RULES, File, First, GridFolder, Json, Quiet, Rule, Set, WhichRound, interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,12 +17,8 @@ if TYPE_CHECKING:
 def robustness(
     file: File,
     set: Set = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")
-    ] = None,
-    round: Annotated[
-        Rule, typer.Option(help="the round chosen on validation data, the last, or the papers' best on test")
-    ] = Rule.CHOSEN,
+    folder: GridFolder = None,
+    round: WhichRound = Rule.CHOSEN,
     first: First = 0,
     quiet: Quiet = False,
     as_json: Json = False,

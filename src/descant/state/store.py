@@ -71,10 +71,8 @@ class ClientStore:
         some = first(torch.zeros(1, dtype=torch.int64, device=device))
         self.spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in some.items()}
         self._rows: Tree = {}  # [N, ...]; rows of clients that are not touched carry no meaning
-        self._digests: dict[
-            str, Digests
-        ] = {}  # [N, 16] of the rows, but of those written since they were asked for
-        self._fresh = torch.zeros(clients, dtype=torch.bool)  # [N] whose digests are not known
+        self._digests: dict[str, Digests] = {}  # [N, 16] of the rows, as they were when a commit last asked
+        self._fresh = torch.zeros(clients, dtype=torch.bool)  # [N] who was written since
 
     def gather(self, who: Tensor, owner: str | None = None) -> Tree:
         """The rows [K, ...] of the clients `who` [K]; with an `owner`, of its leaves alone (`descant.trees`)."""
