@@ -17,8 +17,9 @@ from descant.engine.links import Broadcast, Parcels, decode, references, sent_li
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.execution import Execution
-from descant.mail import LAST, Mail
+from descant.mail import LAST, Mail, not_finite
 from descant.methods import Method, PerClient, ServerView
+from descant.mirrors import host, sent
 from descant.state import ClientStore, HeldRows, MappedStore
 from descant.trees import Tree, under, within, without
 
@@ -89,13 +90,13 @@ class Server:
 
     def sample(self, ctx: Context) -> Tensor:
         """The numbers of the clients that take part in a round, in ascending order."""
-        weights = self.method.cohort_weights(self.view(ctx))
+        weights, device = self.method.cohort_weights(self.view(ctx)), ctx.x0.device
         if weights is None and self.plan.sampling == "uniform":
-            return sample_uniform(ctx.seed, ctx.round, self.plan.cohort, ctx.clients, ctx.x0.device)
+            return sent(sample_uniform(ctx.seed, ctx.round, self.plan.cohort, ctx.clients), device)
         if weights is None:
             assert self.sizes is not None, "sampling by size needs the clients' sizes"
             weights = self.sizes
-        return sample(ctx.seed, ctx.round, self.plan.cohort, weights)
+        return sent(sample(ctx.seed, ctx.round, self.plan.cohort, host(weights)), device)
 
     def broadcast(self, ctx: Context) -> dict[str, Tensor | PerClient]:
         down = self.method.broadcast(self.view(ctx))
@@ -176,9 +177,9 @@ class Server:
         return _Taken(state, memory, statistics, found, figures)
 
     def _check_finite(self) -> None:
-        for name, leaf in self.state.items():
-            if name not in self.method.unbounded and not leaf.isfinite().all():
-                raise CollapseError(f"the server's '{name}' is not finite")
+        bounded = {name: leaf for name, leaf in self.state.items() if name not in self.method.unbounded}
+        if (name := not_finite(bounded)) is not None:
+            raise CollapseError(f"the server's '{name}' is not finite")
 
     def _remember(self, mail: Mail, decoded: list[tuple[Tensor, Tree]]) -> None:
         """Keep what is to be remembered of the mail's senders."""

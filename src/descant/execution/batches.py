@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from descant.data import Part
-from descant.draws import bits
+from descant.draws import bits, orders
 from descant.methods import ByRound, Work
+from descant.mirrors import host
 from descant.task import Batch
 
 _WINDOW = 2**21  # positions drawn ahead in one go
-_LAST = torch.iinfo(torch.int64).max
+_MORE = 16  # times as many on a GPU
 
 
 class Draw(NamedTuple):
@@ -55,7 +56,9 @@ class Rows:
 
     @property
     def sizes(self) -> Tensor:
-        return self.part.offsets[(self.clients if self.places is None else self.places) + 1] - self.first
+        """How many examples each has [K], in the processor's memory."""
+        at, offsets = host(self.clients if self.places is None else self.places), self.part.host_offsets
+        return offsets[at + 1] - offsets[at]
 
     def some(self, which: Tensor | slice) -> Rows:
         """The rows of some of the K clients."""
@@ -69,7 +72,7 @@ class Rows:
     def all(self, key: Tensor, length: int) -> Batch:
         """Every example of every client, padded to a length."""
         position = torch.arange(length, device=key.device).expand(len(self.clients), -1)
-        return self.batch(position, position < self.sizes[:, None], key)
+        return self.batch(position, position < self.sizes.to(key.device)[:, None], key)
 
 
 class Schedule:
@@ -92,6 +95,7 @@ class Schedule:
         few_shapes: bool = False,
     ) -> None:
         self.rows, self.work, self.address, self.keyed, self.few_shapes = rows, work, address, keyed, few_shapes
+        # What decides on the work to be done is in the processor's memory: sizes, steps and what follows from them.
         self.first, self.sizes = rows.first, rows.sizes  # [K]
         batch = work.batch_in(max(1, address[-1]))
         self.full = batch is None
@@ -106,7 +110,7 @@ class Schedule:
         self.steps = (share * self.asked).ceil().long()  # [K]; a straggler stops after 1..asked of its steps
         self._length = int(self.steps.max())
         self._full: Batch | None = None
-        self._begin, self._drawn = -1, self.steps
+        self._begin, self._drawn = -1, self.first
 
     def __len__(self) -> int:
         return self._length
@@ -122,19 +126,32 @@ class Schedule:
             if self._full is None:
                 self._full = self.rows.all(self.first, self._rounded() if self.few_shapes else self.batch)
             return self._full._replace(key=self._key(step))
+        begin, drawn = self.window(step)
+        at, part = 0 if self.work.hold else step - begin, self.rows.part
+        return Draw(part.inputs, part.targets, self.first, drawn[at], self._key(step))
+
+    def window(self, step: int) -> tuple[int, Tensor]:
+        """The positions [W, K, B] of the examples of some steps that `step` is among, and the first of these."""
         if self._begin < 0:
             self._shuffle()
         draw = 0 if self.work.hold else step
         begin = draw - draw % self._window
         if begin != self._begin:
             self._begin, self._drawn = begin, self._draw(begin)
-        part = self.rows.part
-        return Draw(part.inputs, part.targets, self.first, self._drawn[draw - begin], self._key(step))
+        return begin, self._drawn
+
+    def keys(self, begin: int, end: int) -> Tensor:
+        """The addresses [steps, K] of what the model itself draws in some steps; [1, K] where it draws nothing."""
+        if not self.keyed:
+            return self.first[None]
+        seed, role, round = self.address
+        steps = torch.arange(begin, end, device=self.first.device)[:, None]
+        return bits(seed, "model", role, round, self.rows.clients, steps)
 
     def release(self) -> None:
         """Let go of the examples and their orders; what can be counted stays."""
         self._full, self._begin = None, -1
-        self._drawn = self._orders = self.steps
+        self._drawn = self._orders = self.first
 
     def examples(self, steps: Tensor) -> Tensor:
         """How many examples [K] the first `steps` [K] minibatches hold."""
@@ -155,13 +172,14 @@ class Schedule:
 
     def _draw(self, begin: int) -> Tensor:
         """The positions [window, K, B] of the examples of a window of steps; -1 where a row only pads."""
-        step = torch.arange(begin, begin + self._window, device=self.sizes.device)[:, None]
-        epoch = torch.div(step, self.per_epoch, rounding_mode="floor")
+        base, stride, per_epoch, sizes = self._about
+        step = torch.arange(begin, begin + self._window, device=base.device)[:, None]
+        epoch = torch.div(step, per_epoch, rounding_mode="floor")
         within = torch.arange(self._width, device=step.device)
-        place = (step % self.per_epoch * self.batch)[..., None] + within
-        index = (self._base + epoch * self._stride)[..., None] + place
+        place = (step % per_epoch * self.batch)[..., None] + within
+        index = (base + epoch * stride)[..., None] + place
         position = self._orders[index.clamp(max=len(self._orders) - 1)]
-        return position.masked_fill((place >= self.sizes[:, None]) | (within >= self.batch), -1)
+        return position.masked_fill((place >= sizes[:, None]) | (within >= self.batch), -1)
 
     def _shuffle(self) -> None:
         """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor.
@@ -170,24 +188,25 @@ class Schedule:
         long as the smallest one's many epochs.
         """
         seed, role, round = self.address
+        key, device = bits(seed, "batch", role, round), self.first.device
         draws = 1 if self.work.hold else len(self)
         epochs = -torch.div(-draws, self.per_epoch, rounding_mode="floor")
         magnitude = self.sizes.double().log2().long()
-        self._base, self._stride = torch.zeros_like(self.sizes), torch.zeros_like(self.sizes)
+        base, stride = torch.zeros_like(self.sizes), torch.zeros_like(self.sizes)
         tables: list[Tensor] = []
         filled = 0
         for of_size in torch.unique(magnitude).tolist():
             who = (magnitude == of_size).nonzero().squeeze(1)
-            epoch = torch.arange(int(epochs[who].max()), device=who.device)[:, None]
-            example = torch.arange(int(self.sizes[who].max()), device=who.device)
-            hashed = bits(seed, "batch", role, round, self.rows.clients[who][:, None, None], epoch, example)
-            table = hashed.masked_fill(example >= self.sizes[who][:, None, None], _LAST).argsort(-1)
-            self._base[who] = filled + torch.arange(len(who), device=who.device) * table[0].numel()
-            self._stride[who] = len(example)
-            tables.append(table.flatten())
-            filled += table.numel()
-        self._orders = torch.cat(tables)
-        self._window = max(1, min(draws, _WINDOW // (len(self.sizes) * self._width)))
+            clients = self.rows.clients if len(who) == len(self.sizes) else self.rows.clients[who.to(device)]
+            most = int(epochs[who].max()), int(self.sizes[who].max())
+            tables.append(orders(key, clients, *most, self.sizes[who].to(device)).flatten())
+            base[who] = filled + torch.arange(len(who)) * (most[0] * most[1])
+            stride[who] = most[1]
+            filled += len(tables[-1])
+        self._orders = torch.cat(tables) if len(tables) > 1 else tables[0]
+        self._about = torch.stack([base, stride, self.per_epoch, self.sizes]).to(device)
+        ahead = _WINDOW if device.type == "cpu" else _MORE * _WINDOW
+        self._window = max(1, min(draws, ahead // (len(self.sizes) * self._width)))
 
     def _key(self, step: int) -> Tensor:
         """The address of what the model itself draws; of no use, and not computed, where it draws nothing."""
