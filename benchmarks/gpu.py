@@ -102,16 +102,16 @@ def simulated(
     return between[len(between) // 2], marks[-1] - marks[2], run.config["execution"]
 
 
-class Clock(dc.Callback):
+class Clock(dc.callbacks.Callback):
     """Notes when rounds end, and ends the run after some of them: `auto` is to choose as for a long one."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds, self.marks = rounds, list[float]()
 
-    def on_round(self, record: RoundRecord) -> dc.Stop | None:
+    def on_round(self, record: RoundRecord) -> dc.callbacks.Stop | None:
         torch.cuda.synchronize()
         self.marks.append(time.perf_counter())
-        return dc.Stop("timed") if record.round == self.rounds else None
+        return dc.callbacks.Stop("timed") if record.round == self.rounds else None
 
 
 def step_of(row: Row, model: nn.Module, data: dc.FederatedData) -> tuple[Callable[[], None], Tensor]:
