@@ -9,6 +9,7 @@ from __future__ import annotations
 from copy import copy, deepcopy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,13 +22,21 @@ class _Unfolded(nn.Conv2d):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding: Any = self.padding  # numbers: `can_unfold`
-        patches = functional.unfold(input, self.kernel_size, self.dilation, padding, self.stride)  # [B, C k k, L]
-        outputs: Tensor = weight.flatten(1) @ patches
-        if bias is not None:
-            outputs = outputs + bias[:, None]
-        reach = [self.dilation[i] * (self.kernel_size[i] - 1) + 1 for i in range(2)]
-        height, width = ((input.shape[i - 2] + 2 * padding[i] - reach[i]) // self.stride[i] + 1 for i in range(2))
-        return outputs.view(*outputs.shape[:-1], height, width)
+        (high, wide), (down, right), (apart_y, apart_x) = self.kernel_size, self.stride, self.dilation
+        image = functional.pad(input, (padding[1], padding[1], padding[0], padding[0]))
+        height, width = (
+            (image.shape[-2] - apart_y * (high - 1) - 1) // down + 1,
+            (image.shape[-1] - apart_x * (wide - 1) - 1) // right + 1,
+        )
+        # What a weight of the filters meets, at all places, is a slice of the image. Compiled, all are one kernel.
+        met = [
+            image[..., y : y + down * (height - 1) + 1 : down, x : x + right * (width - 1) + 1 : right]
+            for y in range(0, apart_y * high, apart_y)
+            for x in range(0, apart_x * wide, apart_x)
+        ]
+        patches = torch.stack(met, 2).movedim(0, 2).flatten(2).flatten(0, 1)  # [C k k, B L]
+        outputs: Tensor = (weight.flatten(1) @ patches).view(len(weight), len(input), height, width).transpose(0, 1)
+        return outputs if bias is None else outputs + bias[:, None, None]
 
 
 def can_unfold(module: nn.Module) -> bool:

@@ -31,8 +31,12 @@ _LEAST = 8  # clients at once, at least: with fewer, the cost of a call shows (a
 
 
 def threads_inside(execution: Execution) -> int | None:
-    """How many threads torch may use: one where the workers of a loop are threads already."""
-    return 1 if isinstance(execution, Loop) and execution.workers > 1 else None
+    """How many threads torch may use: one where the workers of a loop are threads already, or a GPU works.
+
+    What the processor does for a GPU is so little that threads would wait for each other longer than they work.
+    """
+    alone = isinstance(execution, Loop) and execution.workers > 1
+    return 1 if alone or execution.task.device.type == "cuda" else None
 
 
 class Prepared(NamedTuple):
@@ -155,7 +159,8 @@ def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *,
 
 
 def _loop(task: Task, channels_last: bool = False) -> Loop:
-    return Loop(task, channels_last=channels_last, workers=torch.get_num_threads())
+    workers = torch.get_num_threads() if task.device.type == "cpu" else 1
+    return Loop(task, channels_last=channels_last, workers=workers)
 
 
 def _shared_out(loop: Loop, clients: int) -> int:

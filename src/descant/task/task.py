@@ -79,6 +79,7 @@ class Task:
             norm.num_batches_tracked = None  # a counter without a reader, which vmap would refuse
         self._check(parameters)
         self.dtype = next(iter(parameters.values())).dtype
+        self.device = torch.device("cpu")  # where it computes
         self.half = False  # whether the module computes in bfloat16; parameters and losses keep their dtype
 
     @property
@@ -139,6 +140,7 @@ class Task:
 
     def to(self, device: torch.device) -> None:
         """Compute on `device`: what the module holds besides its trained parameters must lie there too."""
+        self.device = device
         self._training.to(device)
         self._deployed.to(device)
 
