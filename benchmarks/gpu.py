@@ -24,7 +24,6 @@ import descant as dc
 from descant.engine import RoundRecord
 
 KEYS = [*(row.key for row in ROWS), *(setup.key for setup in SETUPS)]
-_ROUNDS = 30
 _LONG = 10**5  # rounds: a run that is worth compiling
 
 
@@ -62,7 +61,7 @@ def show(row: Row, mode: str, precision: str, bandwidth: float, rate: float) -> 
     round_seconds, all_seconds, about = simulated(row, model, data, mode, precision)
     rates = {
         "simulate": row.clients * row.steps / round_seconds,
-        "with evaluation": row.clients * row.steps * _ROUNDS / all_seconds,
+        "with evaluation": row.clients * row.steps * row.rounds / all_seconds,
         "floor": row.clients / least,
         "plain loop": row.clients / plain_loop(row, model, data),
     }
@@ -84,7 +83,7 @@ def simulated(
     row: Row, model: nn.Module, data: dc.FederatedData, mode: str, precision: str
 ) -> tuple[float, float, dict[str, Any]]:
     """The seconds of a median round, those of all rounds with evaluation every 10, and how it was carried out."""
-    clock = Clock(_ROUNDS + 3)
+    clock = Clock(row.rounds + 3)
     run = dc.simulate(
         dc.Task(model),
         data,
@@ -164,7 +163,7 @@ def plain_loop(row: Row, model: nn.Module, data: dc.FederatedData) -> float:
         functional.cross_entropy(model(inputs[at]), targets[at]).backward()
         optimizer.step()
 
-    return row.passes * row.clients * timed(step, 40)
+    return row.clients * timed(step, 40)
 
 
 def whole(setup: Setup, mode: str, precision: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Row:
     batch: int
     steps: int = 20
     method: Callable[[int, int], Method] = lambda steps, batch: dc.methods.FedAvg(lr=0.01, steps=steps, batch=batch)
-    passes: int = 1  # gradients a step of the round's work: Ditto's two models
+    rounds: int = 30  # that are timed
     bare: bool = True  # whether a bare loop of compiled steps is timed beside it
     copies: int = 5  # of a model that a step reads or writes at least: x twice, the gradient twice, the new x
 
@@ -123,6 +123,7 @@ ROWS = [
         samples=160,
         batch=32,
         steps=10,
+        rounds=10,
         method=lp_proj,
         bare=False,
     ),
@@ -136,6 +137,7 @@ ROWS = [
         samples=160,
         batch=32,
         steps=10,
+        rounds=10,
         bare=False,
     ),
 ]

@@ -50,7 +50,10 @@ class Attackers:
 
     def among(self, mail: Mail) -> Tensor:
         """Which messages [S] are theirs, in the processor's memory."""
-        return torch.isin(host(mail.clients), host(self.who))
+        numbers = host(mail.clients)
+        if not len(self.who):
+            return torch.zeros_like(numbers, dtype=torch.bool)
+        return torch.isin(numbers, host(self.who))
 
     def forge(self, ctx: Context, mine: Mail, benign: Mail, defence: Defence) -> Mail:
         """What they send in the place of their honest mail."""

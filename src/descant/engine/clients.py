@@ -81,11 +81,13 @@ class Clients:
         down: Broadcast,
         sends: Tensor | None = None,
         looks: Callable[[Tensor, Tree, Tree, View], None] | None = None,
+        then: tuple[Context, Tensor] | None = None,
     ) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
 
         The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
-        method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept.
+        method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept. `then` says
+        who works next, and in which round.
         """
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
@@ -95,6 +97,8 @@ class Clients:
         fetched = method.fetches(seen, state, local)
         message, new = method.client(seen, state, local)
         self._check_state(state, new)
+        if then is not None and who.device.type != "cpu":  # a GPU is at work: what comes next can be made ready
+            self._training.draw_ahead(local.done, then[1], then[0])
         self._check_finite(who, new)
         if looks is not None:
             looks(who, seen, new, local)

@@ -27,6 +27,9 @@ class Round:
     def __init__(self, clients: Clients, server: Server, plan: Plan, at_once: int, attackers: Attackers) -> None:
         self.clients, self.server, self.plan, self.at_once = clients, server, plan, at_once
         self.method, self.ledger, self.attackers = clients.method, clients.ledger, attackers
+        self._next: tuple[int, Tensor, int, Tensor] | None = (
+            None  # round, trainers, how many have worked, who is next
+        )
 
     def play(self, ctx: Context) -> tuple[RoundRecord, HealthRecord | None]:
         """Carry a round out; its health comes along where it is due.
@@ -70,19 +73,45 @@ class Round:
         trainers = cohort if self.plan.trainers == "cohort" else self.clients.here
         lots = [Mail.of({}, cohort[:0], ctx)]
         everyone, done = host(trainers), 0
+        looks = None if checkup is None else checkup.worked
         while done < len(everyone):
-            numbers = everyone[done : done + self.at_once]
-            who = trainers if len(numbers) == len(everyone) else sent(numbers, trainers.device)
-            sending = torch.isin(numbers, host(cohort)) if sends else torch.zeros_like(numbers, dtype=torch.bool)
-            looks = None if checkup is None else checkup.worked
+            who = self.group(trainers, done)
+            numbers = host(who)
+            if trainers is cohort or not sends:
+                sending = torch.full_like(numbers, sends, dtype=torch.bool)
+            else:
+                sending = torch.isin(numbers, host(cohort))
             try:
-                lots.append(self.clients.work(ctx, who, down, sending, looks))
+                lots.append(self.clients.work(ctx, who, down, sending, looks, self.after(ctx, trainers, done, who)))
                 done += len(who)
             except torch.OutOfMemoryError:
                 if len(who) == 1:
                     raise
                 self.fewer_at_once(len(who))
         return Mail.join(lots)
+
+    def group(self, trainers: Tensor, done: int) -> Tensor:
+        """Those who work together after the first `done` of the trainers."""
+        if done == 0 and len(trainers) <= self.at_once:
+            return trainers
+        if self._next is not None and self._next[1] is trainers and self._next[2] == done:
+            return self._next[3]
+        return sent(host(trainers)[done : done + self.at_once], trainers.device)
+
+    def after(self, ctx: Context, trainers: Tensor, done: int, who: Tensor) -> tuple[Context, Tensor] | None:
+        """Who works next, and in which round, as far as that is known: their minibatches can be drawn ahead."""
+        if trainers.device.type == "cpu":
+            return None
+        self._next, done = None, done + len(who)
+        if done == len(trainers):
+            ctx, done = ctx.at(ctx.round + 1), 0
+            following = self.server.foreseen(ctx) if self.plan.trainers == "cohort" else self.clients.here
+            if following is None:
+                return None
+            trainers = following
+        some = self.group(trainers, done)
+        self._next = (ctx.round, trainers, done, some)
+        return ctx, some
 
     def fewer_at_once(self, clients: int) -> None:
         """So many clients were too many for the memory: take half of them from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from descant.engine.measure import mean_loss
 from descant.errors import SettingError
 from descant.execution import Compile, Execution
 from descant.execution.base import SingleExampleError
-from descant.execution.batches import Rows, Schedule
+from descant.execution.batches import Counts, Rows, Schedule
 from descant.execution.captured import run
 from descant.execution.phases import Phase, phases
 from descant.execution.steps import Steps, optimized
@@ -28,8 +28,15 @@ from descant.methods.schedules import in_round
 from descant.mirrors import host, sent
 from descant.task import Batch, Layout
 
+_KEPT = 8  # kinds of work that counts are kept of
 
-@dataclass(frozen=True)
+
+def roles(role: str, draws: int) -> list[str]:
+    """What addresses the minibatches of a run of steps that sees several at each."""
+    return [role, *(f"{role}#{i}" for i in range(1, draws))]
+
+
+@dataclass(frozen=True, eq=False)
 class Surroundings:
     """What every view of a run shares."""
 
@@ -38,6 +45,40 @@ class Surroundings:
     stragglers: float = 0.0
     drop_last: bool = False
     own_start: bool = False
+    kept: dict[Any, tuple[Rows, Counts, Tensor]] = field(default_factory=dict, repr=False)  # of clients at work
+    ahead: dict[Any, Schedule] = field(default_factory=dict, repr=False)  # minibatches that were drawn ahead
+
+    def schedule(self, clients: Tensor, share: Tensor, work: Work, address: tuple[int, str, int]) -> Schedule:
+        """The minibatches of clients in a role and a round; those that were drawn ahead are taken as they are."""
+        asked = (id(clients), work, address)
+        if (drawn := self.ahead.pop(asked, None)) is not None:
+            return drawn
+        batch = work.batch_in(max(1, address[-1]))
+        rows, counts = self._about(clients, work, batch)
+        draws, few = self.execution.task.draws, isinstance(self.execution, Compile)
+        return Schedule(rows, work, share, address, self.drop_last, draws, few, counts)
+
+    def _about(self, clients: Tensor, work: Work, batch: int | None) -> tuple[Rows, Counts]:
+        key = (id(clients), id(self.data), work, batch)
+        if key not in self.kept:
+            rows = Rows(self.data.train, clients, self.data.places(clients))
+            while len(self.kept) >= _KEPT:
+                del self.kept[next(iter(self.kept))]
+            self.kept[key] = rows, Counts(rows, work, batch, self.drop_last), clients  # which keeps its id its own
+        rows, counts, _ = self.kept[key]
+        return rows, counts
+
+    def draw_ahead(self, runs: list[tuple[str, Work, int]], clients: Tensor, ctx: Context) -> None:
+        """Draw the minibatches that clients will need if they work as they did, while a GPU is busy otherwise."""
+        self.ahead.clear()
+        share = finished_share(ctx.seed, ctx.round, host(clients), self.stragglers)
+        for role, work, draws in runs:
+            for each in roles(role, draws):
+                address = (ctx.seed, each, ctx.round)
+                schedule = self.schedule(clients, share, work, address)
+                if not schedule.full:
+                    schedule.window(0)
+                self.ahead[id(clients), work, address] = schedule
 
     def names(self, clients: Tensor) -> list[str]:
         """The names of clients, in quotes."""
@@ -92,8 +133,7 @@ class View:
             done: Any = self.run(moving, carried, *along, work=resting, role=role, draws=draws, start=start)
             moved: X = done[0]
             return self._end(moved)
-        roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
-        schedules = [self._schedule(work, role, self.clients, self.share) for role in roles]
+        schedules = [self._schedule(work, each, self.clients, self.share) for each in roles(role, draws)]
         model, steps = role.split("/")[0], schedules[0].steps
         met, walked, until = torch.zeros_like(self.clients, dtype=torch.bool), torch.zeros_like(steps), False
         state = (x, self._first(model, start), met, walked)
@@ -103,7 +143,7 @@ class View:
                 if phase.who is not None:
                     who = sent(phase.take(host(self.clients)), self.clients.device)
                     share = phase.take(self.share)
-                    here = [self._schedule(work, role, who, share) for role in roles]
+                    here = [self._schedule(work, each, who, share) for each in roles(role, draws)]
                 state, until = self._run_phase(phase, step, state, rows, steps, here)
         x, statistics, met, walked = state
         schedules[0].release()
@@ -184,6 +224,11 @@ class View:
         return Taken(*(found.to(self.clients.device) for found in (steps, examples, finished)))
 
     @property
+    def done(self) -> list[tuple[str, Work, int]]:
+        """The runs of steps in this round: role, work and draws a step."""
+        return [(ran.role, ran.schedule.work, ran.draws) for ran in self._runs]
+
+    @property
     def worked(self) -> bool:
         """Whether any local steps were asked for."""
         return bool(self._runs)
@@ -230,10 +275,7 @@ class View:
         return Rows(self.setting.data.part(part), self.clients, self.setting.data.places(self.clients))
 
     def _schedule(self, work: Work, role: str, clients: Tensor, share: Tensor) -> Schedule:
-        rows = Rows(self.setting.data.train, clients, self.setting.data.places(clients))
-        address = (self.seed, role, self.round)
-        execution, drop_last = self.setting.execution, self.setting.drop_last
-        return Schedule(rows, work, share, address, drop_last, execution.task.draws, isinstance(execution, Compile))
+        return self.setting.schedule(clients, share, work, (self.seed, role, self.round))
 
     def statistics(self, model: str) -> Tensor:
         """The running statistics [K, b] of a model, or of the only one there is."""

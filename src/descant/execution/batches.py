@@ -75,6 +75,57 @@ class Rows:
         return self.batch(position, position < self.sizes.to(key.device)[:, None], key)
 
 
+class Counts:
+    """How many minibatches clients take, and where they lie: what follows from their sizes and their work alone.
+
+    It is the same in every round in which the same clients work, and costs a GPU's processor dear: it is kept.
+    """
+
+    def __init__(self, rows: Rows, work: Work, batch: int | None, drop_last: bool) -> None:
+        self.first, self.sizes = rows.first, rows.sizes  # [K]; sizes and what follows are in the processor's memory
+        self.full = batch is None
+        self.batch = int(self.sizes.max()) if batch is None else batch
+        self.used = self.sizes  # examples in an epoch
+        self.per_epoch = -torch.div(-self.sizes, self.batch, rounding_mode="floor")  # minibatches in an epoch
+        if drop_last and not self.full:
+            self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
+            self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
+        epochs = work.epochs or 1
+        self.asked = epochs * self.per_epoch if work.steps is None else torch.full_like(self.sizes, work.steps)
+        self._tables: dict[int, Tables] = {}
+
+    def tables(self, rows: Rows, draws: int) -> Tables:
+        """Where the orders of clients that draw so many minibatches lie."""
+        if draws not in self._tables:
+            self._tables = {draws: Tables(self, rows, draws)}  # of a few that come again, the last
+        return self._tables[draws]
+
+
+class Tables:
+    """Where each client's orders of its examples, epoch after epoch, lie in one flat tensor.
+
+    Clients of like size are sorted together: one table for all would be as wide as the largest client and as long
+    as the smallest one's many epochs.
+    """
+
+    def __init__(self, counts: Counts, rows: Rows, draws: int) -> None:
+        sizes, device = counts.sizes, counts.first.device
+        epochs = -torch.div(-draws, counts.per_epoch, rounding_mode="floor")
+        magnitude = sizes.double().log2().long()
+        base, stride = torch.zeros_like(sizes), torch.zeros_like(sizes)
+        self.groups: list[tuple[Tensor, int, int, Tensor]] = []  # clients, epochs and examples at most, sizes
+        filled = 0
+        for of_size in torch.unique(magnitude).tolist():
+            who = (magnitude == of_size).nonzero().squeeze(1)
+            clients = rows.clients if len(who) == len(sizes) else rows.clients[who.to(device)]
+            most = int(epochs[who].max()), int(sizes[who].max())
+            self.groups.append((clients, *most, sizes[who].to(device)))
+            base[who] = filled + torch.arange(len(who)) * (most[0] * most[1])
+            stride[who] = most[1]
+            filled += len(who) * most[0] * most[1]
+        self.about = torch.stack([base, stride, counts.per_epoch, sizes]).to(device)  # [4, K]
+
+
 class Schedule:
     """The minibatches of one run of local steps.
 
@@ -93,20 +144,13 @@ class Schedule:
         drop_last: bool = False,
         keyed: bool = True,
         few_shapes: bool = False,
+        counts: Counts | None = None,
     ) -> None:
         self.rows, self.work, self.address, self.keyed, self.few_shapes = rows, work, address, keyed, few_shapes
-        # What decides on the work to be done is in the processor's memory: sizes, steps and what follows from them.
-        self.first, self.sizes = rows.first, rows.sizes  # [K]
-        batch = work.batch_in(max(1, address[-1]))
-        self.full = batch is None
-        self.batch = int(self.sizes.max()) if batch is None else batch
-        self.used = self.sizes  # examples in an epoch
-        self.per_epoch = -torch.div(-self.sizes, self.batch, rounding_mode="floor")  # minibatches in an epoch
-        if drop_last and not self.full:
-            self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
-            self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
-        epochs = work.epochs or 1
-        self.asked = epochs * self.per_epoch if work.steps is None else torch.full_like(self.sizes, work.steps)
+        self.counts = counts or Counts(rows, work, work.batch_in(max(1, address[-1])), drop_last)
+        self.first, self.sizes, self.asked = self.counts.first, self.counts.sizes, self.counts.asked
+        self.full, self.batch = self.counts.full, self.counts.batch
+        self.used, self.per_epoch = self.counts.used, self.counts.per_epoch
         self.steps = (share * self.asked).ceil().long()  # [K]; a straggler stops after 1..asked of its steps
         self._length = int(self.steps.max())
         self._full: Batch | None = None
@@ -172,7 +216,7 @@ class Schedule:
 
     def _draw(self, begin: int) -> Tensor:
         """The positions [window, K, B] of the examples of a window of steps; -1 where a row only pads."""
-        base, stride, per_epoch, sizes = self._about
+        base, stride, per_epoch, sizes = self._tables.about
         step = torch.arange(begin, begin + self._window, device=base.device)[:, None]
         epoch = torch.div(step, per_epoch, rounding_mode="floor")
         within = torch.arange(self._width, device=step.device)
@@ -182,29 +226,13 @@ class Schedule:
         return position.masked_fill((place >= sizes[:, None]) | (within >= self.batch), -1)
 
     def _shuffle(self) -> None:
-        """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor.
-
-        Clients of like size are sorted together: one table for all would be as wide as the largest client and as
-        long as the smallest one's many epochs.
-        """
+        """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor."""
         seed, role, round = self.address
         key, device = bits(seed, "batch", role, round), self.first.device
         draws = 1 if self.work.hold else len(self)
-        epochs = -torch.div(-draws, self.per_epoch, rounding_mode="floor")
-        magnitude = self.sizes.double().log2().long()
-        base, stride = torch.zeros_like(self.sizes), torch.zeros_like(self.sizes)
-        tables: list[Tensor] = []
-        filled = 0
-        for of_size in torch.unique(magnitude).tolist():
-            who = (magnitude == of_size).nonzero().squeeze(1)
-            clients = self.rows.clients if len(who) == len(self.sizes) else self.rows.clients[who.to(device)]
-            most = int(epochs[who].max()), int(self.sizes[who].max())
-            tables.append(orders(key, clients, *most, self.sizes[who].to(device)).flatten())
-            base[who] = filled + torch.arange(len(who)) * (most[0] * most[1])
-            stride[who] = most[1]
-            filled += len(tables[-1])
-        self._orders = torch.cat(tables) if len(tables) > 1 else tables[0]
-        self._about = torch.stack([base, stride, self.per_epoch, self.sizes]).to(device)
+        self._tables = self.counts.tables(self.rows, draws)
+        drawn = [orders(key, *group).flatten() for group in self._tables.groups]
+        self._orders = torch.cat(drawn) if len(drawn) > 1 else drawn[0]
         ahead = _WINDOW if device.type == "cpu" else _MORE * _WINDOW
         self._window = max(1, min(draws, ahead // (len(self.sizes) * self._width)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 import torch
 
@@ -21,6 +22,7 @@ UNFOLDED = "compile with unfolded convolutions"
 _TRIED = 16  # clients that memory is measured with
 _SHARE = 0.5  # of the free memory, for the clients at work; what they hold between rounds needs some, too
 _COPIES = 8  # of a model that a round of a method may hold at once, beside those of a step
+_PATIENCE = 20.0  # seconds: a model that takes longer to compile is not compiled in yet another way
 _WORTH = 10.0  # seconds: a run whose uncompiled steps would take longer gains by compiling
 
 
@@ -62,13 +64,14 @@ def unfolding(task: Task, clients: int) -> Compile:
 
 def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed) -> Choice:
     """The fastest way to have clients trained `trained` times for so many steps, `clients` at once."""
-    seconds, notes = {"vmap": timed(vmapped, clients)}, list[str]()
+    seconds, notes, patience = {"vmap": timed(vmapped, clients)}, list[str](), _PATIENCE
     if steps * trained * seconds["vmap"] > _WORTH:
         for name, make in ways(vmapped, clients).items():
-            if name == "vmap":
+            if name == "vmap" or patience < 0:
                 continue
-            execution = make()
+            execution, began = make(), perf_counter()
             took = timed(execution, clients)
+            patience -= perf_counter() - began
             if not execution.notes:
                 seconds[name] = took
             notes += execution.notes
