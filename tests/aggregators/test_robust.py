@@ -348,3 +348,12 @@ def test_the_median_of_lp_proj_is_the_lower_of_the_two(s: int, seed: int) -> Non
         np.testing.assert_array_equal(value.numpy(), np.sort(leaves[name].numpy(), axis=0)[(s - 1) // 2])
     with pytest.raises(SettingError, match="where delta smooths it"):
         CoordinateMedian(convention="lp-proj", delta=0.1)
+
+
+@pytest.mark.parametrize("aggregator", [NormClipping(norm=0.5), AdaptiveClipping(f=1)], ids=lambda a: a.name)
+def test_whole_numbers_are_not_clipped(aggregator: NormClipping | AdaptiveClipping) -> None:
+    leaves = drawn(5, 0) | {"counts": torch.arange(1, 6)[:, None] * torch.tensor([1, 10])}
+    mail = mail_of(leaves)
+    prepared = aggregator.prepare(mail.ctx, mail)
+    assert torch.equal(prepared["counts"], leaves["counts"])
+    assert not torch.equal(prepared["delta"], leaves["delta"])

@@ -22,7 +22,7 @@ from descant.cli.tables import print_run
 from descant.context import Context
 from descant.data import Part
 from descant.draws import uniform
-from descant.errors import SettingError
+from descant.errors import NoFiguresWarning, SettingError
 from descant.methods import Ditto, FedAvg, LpProj, Method
 from descant.metrics import STATISTICS
 from tests.attacks.oracle import SEED, Vector
@@ -359,3 +359,22 @@ def test_other_refusals(labelled: FederatedData, linear: Task) -> None:
     with pytest.raises(SettingError, match="needs one label an example"):
         Backdoor().first(context(linear), numbers, WHO)
     assert issubclass(OptimizedBackdoor, Attack)
+
+
+def test_refusals_say_which_attack_they_are_of(labelled: FederatedData, linear: Task) -> None:
+    both: Any = ["random-labels", Backdoor(size=30)]
+    with pytest.raises(SettingError, match=r"^attacks\[1\] \(backdoor\)\.size = 30: it must be at most what fits"):
+        simulate(linear, labelled, FedAvg(), attacks=both, **HOW)
+    with pytest.raises(SettingError, match=r"^attacks\[0\] \(backdoor\)\.target = 9, and the data .* 3 classes"):
+        simulate(linear, labelled, FedAvg(), attacks=Backdoor(target=9), **HOW)
+    numbers = FederatedData.from_arrays([{"train": (torch.zeros(3, 4), torch.zeros(3, 1))}] * 2)
+    how, task = HOW | {"malicious": 1}, Task(nn.Linear(4, 1), "squared_error")
+    for attack in (Backdoor(), RandomLabels()):
+        with pytest.raises(SettingError, match=rf"^attacks\[0\] \({attack.name}\): .* needs .*label"):
+            simulate(task, numbers, FedAvg(), attacks=attack, **how)
+
+
+def test_it_is_warned_that_success_is_measured_on_test_data(labelled: FederatedData, linear: Task) -> None:
+    how: dict[str, Any] = HOW | {"evaluate": {"parts": ["valid"]}}
+    with pytest.warns(NoFiguresWarning, match=r"how often 'backdoor' works .*evaluate\.parts = \['valid'\]"):
+        simulate(linear, labelled, FedAvg(), attacks="backdoor", **how)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from descant import FederatedData, Task
+from descant import FederatedData, Task, simulate
 from descant.context import Context
 from descant.engine import Evaluation
 from descant.engine.view import Surroundings, View
@@ -225,8 +225,12 @@ def test_the_gradient_of_skl_is_autograds(data: FederatedData, mlp: Task) -> Non
 
 
 def test_skl_wants_scores_of_classes(regression: FederatedData, plane: Task) -> None:
+    """It is refused before anything is trained, and by the objective itself."""
+    with pytest.raises(SettingError, match=r"model: it gives one number an example, .*'skl' cannot train it: SKL"):
+        simulate(plane, regression, SKL(**FULL), rounds=1, progress=lambda record: pytest.fail("it began"))
+    batch = view(plane, regression).part("train").client(0)
     with pytest.raises(TaskError, match="SKL compares probabilities of classes"):
-        run(plane, regression, SKL(**FULL), rounds=1)
+        symmetrised_kl(Predict(plane, torch.zeros(0), batch), plane.start(), batch, plane.start())
 
 
 def test_ewc_refuses_batchnorm(data: FederatedData) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from descant import FederatedData, Task
+from descant import FederatedData, Task, simulate
 from descant.coupling import Dense, Identity, Orthogonal, Projection
-from descant.methods import RSA, Local, LpProj, Method, PFedMe, PowerLaw, Stages
+from descant.errors import NoTieWarning
+from descant.methods import RSA, Local, LpProj, LpProjADMM, Method, PFedMe, PowerLaw, Stages
 from tests.coupling.projecting import KINDS
 from tests.held import personal, shared
 from tests.methods.lpproj_loop import D, Oracle, matrix, reference, run
@@ -188,3 +189,10 @@ def test_on_quadratics_it_finds_the_solution_of_its_objective(
     assert far(personal(done), x) < 1e-6
     if "nu" in inner:
         assert sum(row["capped"] for row in done.history.rounds) == 0
+
+
+@pytest.mark.parametrize("method", [LpProj(dim=0, **MINI), LpProjADMM(dim=0, **MINI)], ids=lambda m: m.name)
+def test_a_reference_without_numbers_is_warned_of(data: FederatedData, linear: Task, method: Method) -> None:
+    said = rf"method\.dim = 0 \({method.name}\): the reference has no number, .* every client trains alone"
+    with pytest.warns(NoTieWarning, match=said):
+        simulate(linear, data, method, rounds=1, mode="vmap")

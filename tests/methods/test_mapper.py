@@ -159,3 +159,8 @@ def test_running_statistics_are_refused(data: FederatedData) -> None:
 def test_candidates_lie_between_0_and_1(alpha: Any) -> None:
     with pytest.raises(SettingError, match=r"MAPPER\.alpha = .*: it must be (from 0 to 1|a number, or several)"):
         MAPPER(alpha=alpha)
+
+
+def test_a_candidate_stands_once() -> None:
+    with pytest.raises(SettingError, match=r"MAPPER\.alpha = \(0\.5, 0\.5\): it must be different candidates"):
+        MAPPER(alpha=(0.5, 0.5))
