@@ -157,13 +157,23 @@ def test_a_store_that_is_larger_than_the_memory_lies_beside_it(monkeypatch: pyte
     torch.testing.assert_close(held.personal(ours), held.personal(theirs), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_less_exact_products_are_near(precision: str) -> None:
+def test_less_exact_products_are_near() -> None:
     method = dc.methods.FedAvg(steps=5, batch=8)
     model = nn.Sequential(nn.Linear(12, 64), nn.Tanh(), nn.Linear(64, 3))
-    rough, full = (run(method, "cuda", model=model, precision=p) for p in (precision, "full"))
+    rough, full = (run(method, "cuda", model=model, precision=p) for p in ("bf16", "full"))
     assert not held.shared(rough).equal(held.shared(full))
     torch.testing.assert_close(held.shared(rough), held.shared(full), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("precision", ["full", "tf32"])
+def test_a_run_says_how_exact_products_are_and_leaves_it_as_it_was(precision: str) -> None:
+    def allowed() -> tuple[bool, bool]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    before, during = allowed(), set[tuple[bool, bool]]()
+    run(dc.methods.FedAvg(steps=2, batch=8), "cuda", precision=precision, progress=lambda _: during.add(allowed()))
+    assert during == {(precision == "tf32",) * 2}
+    assert allowed() == before
 
 
 def test_auto_takes_the_gpu() -> None:
