@@ -162,6 +162,7 @@ def test_clients_go_by_name_or_number() -> None:
         run.shared()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", ["linear", {"name": "mlp", "hidden": [7, 5]}])
 def test_a_run_from_settings_needs_nothing_but_its_folder(tmp_path: Path, model: Any) -> None:
     asked = {

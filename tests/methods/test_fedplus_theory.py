@@ -258,6 +258,7 @@ def test_corollary_1_a_without_a_penalty_every_party_ends_at_its_own_minimum() -
     np.testing.assert_allclose(W, EVEN.m, atol=1e-9)  # (20)
 
 
+@pytest.mark.slow
 def test_corollary_1_b_with_the_indicator_it_is_the_fixed_point_of_fedprox() -> None:
     sigma = 1.5
     W, w = last(FedPlus(penalty=Indicator(), sigma=sigma, **EXACT), EVEN, 60)

@@ -105,7 +105,7 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
 EVERY_KIND = pytest.mark.parametrize("projection", KINDS.values(), ids=KINDS)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @EVERY_KIND
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_lp_proj_with_any_projection_is_the_loop_over_clients(
@@ -122,7 +122,7 @@ def test_lp_proj_with_any_projection_is_the_loop_over_clients(
     assert far(w, np.zeros(P.dim)) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("everyone", [False, True])
 @pytest.mark.parametrize(
