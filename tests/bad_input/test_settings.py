@@ -10,7 +10,7 @@ from tests.bad_input.calling import COMPARISON, GOOD, descant, refused, without_
 from tests.bad_input.nonsense import COMPARED, FILES, OVERRIDES
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(60)
 @pytest.mark.parametrize(("override", "said"), OVERRIDES, ids=[f"{text:.40}" for text, _ in OVERRIDES])
 def test_an_override_that_cannot_be_meant_is_refused_by_name(tmp_path: Path, override: str, said: str) -> None:
     (tmp_path / "run.yaml").write_text(GOOD)

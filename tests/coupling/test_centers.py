@@ -127,7 +127,7 @@ def test_the_cost_does_not_grow_with_an_outlier(psi: Penalty, size: float, t: fl
     torch.testing.assert_close(psi.center(nearer, p, t, STOP).w, found.w, rtol=0, atol=1e-2 if size < 1e6 else 1e-5)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @NORMS
 @pytest.mark.parametrize("t", [0.0, 0.1])
 @pytest.mark.parametrize("bad", [5, 6, 9])

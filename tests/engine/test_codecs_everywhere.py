@@ -46,7 +46,7 @@ def test_all_codecs_are_here() -> None:
     assert {type(codec) for codec in SMALL} == set(CODECS.values())
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "mocha"])  # which trains linear models
 @EACH
 def test_every_codec_works_under_every_method_that_sends_vectors(run: Any, name: str, codec: Codec) -> None:
@@ -143,6 +143,7 @@ SPECS: list[tuple[Any, Codec]] = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("spec", "codec"), SPECS, ids=str)
 def test_a_codec_by_name_or_mapping_is_the_object(run: Any, spec: Any, codec: Codec) -> None:
     method = FedAvg(lr=0.1, steps=2, batch=4)
@@ -155,6 +156,7 @@ def test_a_codec_by_name_or_mapping_is_the_object(run: Any, spec: Any, codec: Co
 COMPRESSED = [QSGD(), DGC(share=0.1, warmup=2), CountSketch(share=0.1, columns=0.1), LBGM()]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name)
 def test_a_compressed_shared_model_is_personalised_by_steps_on_the_clients_own_data(
     run: Any, task: Task, data: dc.FederatedData, codec: Codec

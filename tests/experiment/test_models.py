@@ -119,6 +119,7 @@ def collapsing(**how: Any) -> dc.Run:
     return dc.simulate(dc.Task(nn.Linear(4, 1), "squared_error"), data, method, rounds=20, **how)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_run_that_collapses_keeps_the_models_of_the_round_before(tmp_path: Path, store: Any) -> None:
     live = collapsing(out=tmp_path, store=store)

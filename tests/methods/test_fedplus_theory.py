@@ -144,7 +144,7 @@ def objective(problem: Quadratics, method: FedPlus, W: Array, w: Array) -> float
 ROUGH, EVEN = quadratics(0.5, 2.0), quadratics(0.97, 1.03)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @VARIANTS
 @COHORT
 @pytest.mark.parametrize(("sigma", "delta", "steps"), [(1.0, 0.5, 1), (10.0, 0.1, 3)])

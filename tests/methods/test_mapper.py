@@ -42,7 +42,7 @@ def loss_on(part: Any, k: int, theta: np.ndarray) -> float:
     return float(np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(len(y)), y]))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("grid", [GRID, (0.25, 0.5, 0.75)], ids=str)

@@ -16,7 +16,7 @@ from descant.methods import Ditto, FedAvg, PerFedAvg
 from tests.methods.runs import ROUNDS, N, cohort_of, column, deployed, far, run, shared
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("hessian", ["free", "none"])

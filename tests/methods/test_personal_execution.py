@@ -88,7 +88,7 @@ def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(method: Method, tmp_p
     assert_a_resumed_run_ends_as_the_unbroken_one(method, tmp_path, store=store, commit=1)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layers", [(), ("0", "2")], ids=["nothing", "everything"])
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_to_keep_nothing_or_everything_survives_a_disk(tmp_path: Path, layers: tuple[str, ...], store: str) -> None:

@@ -64,7 +64,7 @@ def test_compiled_steps_give_what_vmap_gives(name: str) -> None:
     assert_compiled_steps_give_what_vmap_gives(METHODS[name])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("ditto")])
 def test_the_shared_model_of_ditto_is_its_solvers(name: str) -> None:
     over, alone = run(METHODS[name]), run(METHODS[name.removeprefix("ditto over ")])
