@@ -110,7 +110,7 @@ def test_to_keep_nothing_or_everything_survives_a_disk(tmp_path: Path, layers: t
 )
 def test_attackers_codecs_and_robust_means_go_along(method: Method, aggregator: str) -> None:
     settings: dict[str, Any] = {"attacks": [SignFlip(tau=2.0, on="update")], "malicious": [0, 2, 9]}
-    settings |= {"aggregator": aggregator, "codec": TopK(share=0.3), "stragglers": 0.0, "rounds": 4}
+    settings |= {"aggregator": aggregator, "codec": TopK(share=0.3), "stragglers": 0.0, "rounds": 8}
     if "aggregator" in method.refuses:
         with pytest.raises(SettingError, match="aggregator: not with the method"):
             run(method, **settings)
