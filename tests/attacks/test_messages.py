@@ -118,6 +118,7 @@ def test_ipm_points_against_the_mean() -> None:
     assert torch.equal(sent[0], sent[1])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("direction", ["std", "unit", "sign"])
 @given(st.integers(2, 9), st.integers(0, 999))
 def test_min_max_and_min_sum_go_as_far_as_they_may(direction: Any, B: int, seed: int) -> None:

@@ -101,6 +101,7 @@ def test_a_round_of_fedavg_is_that_of_a_plain_loop(
         assert harm(factor) > 1.01 * harm(paper), "the paper's factor is not the most harmful here"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "method",
     [PLAIN, Scaffold(lr=0.1, steps=2), Ditto(steps=1, solver=PLAIN), LpProj(steps=2, dim=3), FLAME(steps=2)],

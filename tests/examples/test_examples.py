@@ -52,6 +52,7 @@ def test_read_results_finds_the_worst_clients_and_what_a_byte_buys(tmp_path: Pat
     assert re.search(r"mean accuracy 0.9: lp-proj \d+ kB", said)
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_on_validation_data_and_make_a_table(tmp_path: Path) -> None:
     """On fewer clients and rounds: trials, the best of each, its runs, and the page's table of them."""
     small = ["data.clients=6", "cohort=3", "rounds=2", "evaluate.every=2"]

@@ -134,6 +134,28 @@ def settings() -> dict[str, Any]:
     }
 
 
+def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> None:
+    methods = {"alone": {"name": "local", "steps": 1}, "together": {"name": "fedavg", "steps": 1}}
+    data = {"name": "synthetic", "clients": 4, "samples": 20, "dim": 4, "classes": 3}
+    file = tmp_path / "budget.yaml"
+    file.write_text(yaml.safe_dump({"data": data, "methods": methods, "rounds": 3, "mode": "vmap"}))
+    out = ["budget", str(file), "--out", str(tmp_path / "runs"), "-q", "--budget", "500", "--target", "0"]
+    told = CliRunner().invoke(app, [*out, "--json"])
+    assert told.exit_code == 0, told.output
+    rows = [row for line in told.stdout.splitlines() if (row := json.loads(line))["event"] == "budget"]
+    runs = {run.config["label"]: run for run in map(Run.load, (tmp_path / "runs").glob("*seed*"))}
+    for row in rows:
+        run = runs[row["method"]]
+        if row["budget"]:
+            round, accuracy = within(run, 500) or (0, None)
+            assert (row["value"], row["reached"]) == (accuracy, int(round > 0))
+        else:
+            assert (row["value"], row["reached"]) == ((reaching(run, 0.0) or (0, None))[1], 1)
+    assert len(rows) == 4 and (tmp_path / "runs" / "budget.csv").is_file()
+    assert "together" in CliRunner().invoke(app, out, env={"COLUMNS": "120"}).stdout
+
+
+@pytest.mark.slow
 def test_lp_proj_reaches_the_papers_target_for_4620_numbers(settings: dict[str, Any], tmp_path: Path) -> None:
     """Table 5 of lp-proj, Synthetic(0, 0): 4,620 at .6, which is 2 rounds of 21 (100 + 10)."""
     file = tmp_path / "budget.yaml"

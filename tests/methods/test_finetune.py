@@ -82,7 +82,7 @@ def oracle(data: FederatedData, linear: Task, slope: Any) -> Oracle:
     return Oracle(data, linear, slope)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("lam", [0.0, 0.7])
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,7 +97,7 @@ def test_whoever_deploys_fine_tunes(
     assert far(expected, w[None]) > 1e-2
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounds_of_fine_tuning_come_after_those_of_the_solver(
@@ -117,7 +117,7 @@ def test_rounds_of_fine_tuning_come_after_those_of_the_solver(
     assert [row["bytes_down"] for row in rows] == [15 * 8 * n for n in [cohort] * 3 + told]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 @pytest.mark.parametrize("after", [1, 3])
 def test_with_an_l2_tie_it_is_dittos_second_solver(
@@ -131,7 +131,7 @@ def test_with_an_l2_tie_it_is_dittos_second_solver(
     assert ours.rounds.drop("seconds").equals(dittos.rounds.drop("seconds"))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("after", [None, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_steps_it_is_the_solver(data: FederatedData, mlp: Task, kind: Any, after: int | None) -> None:
@@ -142,7 +142,7 @@ def test_without_steps_it_is_the_solver(data: FederatedData, mlp: Task, kind: An
     assert far(deployed(done), shared(alone).expand(N, -1)) == 0
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shared_model_and_the_bill_are_the_solvers(data: FederatedData, mlp: Task, kind: Any) -> None:
     """What is fine-tuned to be deployed is trained apart: neither state nor accounts know of it."""
@@ -241,7 +241,7 @@ def test_ewc_refuses_batchnorm(data: FederatedData) -> None:
         run(task, several, EWC(solver=FedAvg(**AVG), **FULL), rounds=1)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [FineTune, SKL])
 @pytest.mark.parametrize("after", [None, 1])
 def test_running_statistics_go_on_from_the_shared_models(data: FederatedData, kind: Any, after: int | None) -> None:

@@ -34,7 +34,7 @@ def from_round_3(first: float, then: float) -> tuple[Stages, Callable[[int], flo
     return Stages(values=((1, first), (3, then))), lambda t: first if t < 3 else then
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
 def test_eta_may_depend_on_the_round(
@@ -72,7 +72,7 @@ def test_nu_may_depend_on_the_round(
     assert all(a > b for a, b in zip(steps[0][1:], steps[1][1:], strict=True)), "a smaller nu takes more steps"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_rsa_is_the_loop_over_clients(
     data: FederatedData, linear: Task, slope: Any, cohort: int, everyone: bool
@@ -87,7 +87,7 @@ def test_rsa_is_the_loop_over_clients(
     assert far(w, theta) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
@@ -106,7 +106,7 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
 EVERY_KIND = pytest.mark.parametrize("projection", KINDS.values(), ids=KINDS)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @EVERY_KIND
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_lp_proj_with_any_projection_is_the_loop_over_clients(
@@ -123,7 +123,7 @@ def test_lp_proj_with_any_projection_is_the_loop_over_clients(
     assert far(w, np.zeros(P.dim)) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("everyone", [False, True])
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_lp_proj_in_the_whole_space_with_p_1_is_rsa(
     assert far(personal(rsa), at_zero.start()[None]) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize(
     "method",
