@@ -11,6 +11,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from operator import index
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ Word = int | str | Tensor
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_FEW_THREADS = 2  # with so few, NumPy, which sorts by vector instructions and in one thread, is faster than torch
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
@@ -66,6 +68,13 @@ def bits(*address: Word) -> Tensor:
             number = _mix_int((_number(word) + _GOLDEN) & _MASK)
             state = _mix(state ^ _signed(number)) if isinstance(state, Tensor) else _mix_int(state ^ number)
     return state if isinstance(state, Tensor) else torch.tensor(_signed(state))
+
+
+def argsort(bits: Tensor) -> Tensor:
+    """The order of the bits along the last axis. That of equal ones, if any, is not told."""
+    if bits.device.type == "cpu" and torch.get_num_threads() <= _FEW_THREADS:
+        return torch.from_numpy(np.argsort(bits.numpy(), axis=-1))
+    return bits.argsort(-1)
 
 
 def uniform(*address: Word) -> Tensor:

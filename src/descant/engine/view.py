@@ -20,6 +20,7 @@ from descant.execution.base import SingleExampleError
 from descant.execution.batches import Rows, Schedule
 from descant.execution.phases import Phase, phases
 from descant.execution.steps import Steps, optimized
+from descant.execution.unrolled import Unrolled, strides, together, unrolled
 from descant.methods import SGD, ByRound, Momentum, Taken, Work
 from descant.methods.base import Step, X
 from descant.methods.schedules import in_round
@@ -149,23 +150,26 @@ class View:
         """The steps of a phase on its clients: their x, their running statistics, whether they have met the rule
         and how many steps they took after it; and whether the step has such a rule (`Until`)."""
         (x, statistics, met, walked), along = phase.take(state), phase.take(rows)
-        left = torch.where(phase.real, phase.take(steps), 0)
-        stepping = Steps(step, self.setting.execution)
+        left = torch.where(phase.real, phase.take(steps), 0).clamp(max=phase.end)
+        execution, examples = self.setting.execution, min(schedules[0].batch, self.largest)
+        # Narrower programs, for those who are still at work, have fewer steps to win back their making.
+        number = together(execution, x, examples, phase.end - phase.begin) if phase.begin == 0 else 1
+        walking = {number: Steps(step, execution, unrolled) for number in (1, number)}
         taken, gradients, until = torch.zeros_like(left), (0,) * len(schedules), False
-        for s in range(phase.begin, phase.end):
-            active = (left > s) & ~met
-            if until and not active.any():
+        for group in strides(phase.begin, phase.end, number):
+            to_take = (left - group.start).masked_fill(met, 0)
+            if until and not (to_take > 0).any():
                 break
-            sources = tuple(schedule.at(s) for schedule in schedules)
+            sources = tuple(tuple(schedule.at(min(s, phase.end - 1)) for schedule in schedules) for s in group)
             try:
-                stepped = stepping(x, statistics, sources, active, along)
+                done: Unrolled = walking[len(group)](x, statistics, sources, to_take, along)
             except SingleExampleError as error:
                 guilty = phase.take(self.clients)[error.rows]
                 raise SingleExampleError(guilty.tolist(), self.setting.names(guilty)) from error
-            x, statistics, gradients = stepped.x, stepped.statistics, stepped.gradients
-            taken += active
-            if stepped.met is not None:
-                until, met = True, met | stepped.met
+            x, statistics, gradients = done.x, done.statistics, done.gradients
+            taken += done.taken
+            if done.met is not None:
+                until, met = True, met | done.met
         for schedule, calls in zip(schedules, gradients, strict=True):
             seen = schedule.examples(phase.begin + taken) - schedule.examples(torch.full_like(taken, phase.begin))
             self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * taken)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from descant.data import Part
-from descant.draws import bits
+from descant.draws import argsort, bits
 from descant.methods import ByRound, Work
 from descant.task import Batch
 
@@ -160,8 +160,9 @@ class Schedule:
         within = torch.arange(self._width, device=step.device)
         place = (step % self.per_epoch * self.batch)[..., None] + within
         index = (self._base + epoch * self._stride)[..., None] + place
-        position = self._orders[index.clamp(max=len(self._orders) - 1)]
-        return position.masked_fill((place >= self.sizes[:, None]) | (within >= self.batch), -1)
+        index.clamp_(max=len(self._orders) - 1)
+        position = self._orders.index_select(0, index.flatten()).view(index.shape)
+        return position.masked_fill_((place >= self.sizes[:, None]) | (within >= self.batch), -1)
 
     def _shuffle(self) -> None:
         """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor.
@@ -181,7 +182,7 @@ class Schedule:
             epoch = torch.arange(int(epochs[who].max()), device=who.device)[:, None]
             example = torch.arange(int(self.sizes[who].max()), device=who.device)
             hashed = bits(seed, "batch", role, round, self.rows.clients[who][:, None, None], epoch, example)
-            table = hashed.masked_fill(example >= self.sizes[who][:, None, None], _LAST).argsort(-1)
+            table = argsort(hashed.masked_fill_(example >= self.sizes[who][:, None, None], _LAST))
             self._base[who] = filled + torch.arange(len(who), device=who.device) * table[0].numel()
             self._stride[who] = len(example)
             tables.append(table.flatten())
