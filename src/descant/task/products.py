@@ -13,7 +13,7 @@ _FEW = 16  # outputs: about as many as a processor adds at once. With more, the 
 
 
 class FewOutputs(nn.Linear):
-    """y_c = sum_i x_i W_ci + b_c, spelled out where a program is compiled for a CPU; elsewhere it is `nn.Linear`."""
+    """y_c = sum_i x_i W_ci + b_c, spelled out where a program is compiled for a CPU; else it is `nn.Linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() or input.device.type != "cpu":
