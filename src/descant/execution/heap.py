@@ -2,7 +2,7 @@
 
 glibc hands large freed blocks back to the system, which clears every page of them when they are asked for again.
 The steps of small models ask for the same few megabytes thousands of times a second, and would wait for the system
-a quarter of their time.
+up to a quarter of their time.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def reason(error: Exception) -> str:
     return re.sub(r"( at)? 0x[0-9a-fA-F]+", "", line) or type(error).__name__
 
 
-def compiled(function: Callable[..., Any], number: int, device: torch.device) -> Callable[..., Any]:
-    """A program for arguments of one signature, on a device."""
+def compiled(function: Callable[..., Any], number: int, on_cpu: bool = False) -> Callable[..., Any]:
+    """A program for arguments of one signature."""
 
     def program(*arguments: Any) -> Any:
         return function(*arguments)
@@ -101,7 +101,7 @@ def compiled(function: Callable[..., Any], number: int, device: torch.device) ->
     # program makes that needless, and no number of programs too many.
     program.__code__ = program.__code__.replace(co_name=f"program_{number}")
     options: dict[str, Any] = {"guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
-    if device.type == "cpu":
+    if on_cpu:
         keep_freed()
         # A minibatch that two loops read is collected once, and not by each of them for every number anew.
         options["realize_reads_threshold"] = 1

@@ -136,10 +136,11 @@ class Steps:
         self._settled = before == self._signature
         self._programs, self._key = self.execution.programs, (self._identity, self._signature)
         if self._key not in self._programs:
-            device = device_of(arguments[0])
-            self._programs[self._key] = compiled(self._apply, len(self._programs), device)
+            on_cpu = device_of(arguments[0]).type == "cpu"
+            self._programs[self._key] = compiled(self._apply, len(self._programs), on_cpu)
 
 
 def device_of(x: Any) -> torch.device:
     """Where the clients' x lie, one tensor or several."""
-    return x[0].device if isinstance(x, tuple) else x.device
+    first: Tensor = x[0] if isinstance(x, tuple) else x
+    return first.device

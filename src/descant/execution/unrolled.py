@@ -1,4 +1,4 @@
-"""Several local steps in one compiled program: to call it takes as long as a step of a small model."""
+"""Several local steps in one compiled program: to call it takes about half as long as a step of a small model."""
 
 from __future__ import annotations
 
