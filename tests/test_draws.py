@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from descant import draws
-from descant.draws import bits, normal, seed_of, stream, uniform
+from descant.draws import argsort, bits, normal, seed_of, stream, uniform
 
 M = 2**64
 words = st.integers(-(2**63), 2**63 - 1)
@@ -172,3 +172,11 @@ def test_a_stream_is_the_published_generator_from_any_state(key: int, counters: 
     found = stream(torch.tensor(key), counter)
     assert [int(word) % M for word in found] == [splitmix64((key + k * 0x9E3779B97F4A7C15) % M) for k in counters]
     assert counter.tolist() == counters, "which it leaves alone"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_order_of_bits_is_the_same_whoever_sorts(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    hashed = bits(0, "batch", torch.arange(3)[:, None, None], torch.arange(4)[:, None], torch.arange(100))
+    order = argsort(hashed)
+    assert order.shape == hashed.shape and bool((hashed.gather(-1, order).diff(dim=-1) > 0).all())

@@ -33,7 +33,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(captured, "CAPTURES", ("cpu",))
     monkeypatch.setattr(captured, "_capture", capture)
-    monkeypatch.setattr(captured, "compiled", lambda function, number: function)
+    monkeypatch.setattr(captured, "compiled", lambda function, *about: function)
     return counted
 
 
@@ -69,7 +69,7 @@ def test_a_replayed_step_is_the_step(name: str, settings: dict[str, Any], replay
     assert not graphs.config["execution"]["fallbacks"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(captured, "CAPTURES", ())
-        patch.setattr("descant.execution.steps.compiled", lambda function, number: function)
+        patch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
         one_by_one = run(METHODS[name], **settings)
     for mine, its in zip(held.everything(graphs).items(), held.everything(one_by_one).items(), strict=True):
         assert mine[0] == its[0]
@@ -84,7 +84,7 @@ def test_masks_of_dropout_follow_the_step(replayed: list[int]) -> None:
         graphs = run(method, model)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(captured, "CAPTURES", ())
-            patch.setattr("descant.execution.steps.compiled", lambda function, number: function)
+            patch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
             one_by_one = run(method, model)
         assert held.shared(graphs).equal(held.shared(one_by_one))
 
@@ -95,8 +95,8 @@ def test_a_step_that_cannot_be_captured_is_taken_one_by_one(monkeypatch: pytest.
 
     monkeypatch.setattr(captured, "CAPTURES", ("cpu",))
     monkeypatch.setattr(captured, "_capture", refuses)
-    monkeypatch.setattr(captured, "compiled", lambda function, number: function)
-    monkeypatch.setattr("descant.execution.steps.compiled", lambda function, number: function)
+    monkeypatch.setattr(captured, "compiled", lambda function, *about: function)
+    monkeypatch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
     done = run(METHODS["minibatches"])
     assert any("CUDA graph" in note for note in done.config["execution"]["fallbacks"])
 

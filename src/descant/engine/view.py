@@ -20,7 +20,7 @@ from descant.execution.base import SingleExampleError
 from descant.execution.batches import Counts, Rows, Schedule
 from descant.execution.captured import run
 from descant.execution.phases import Phase, phases
-from descant.execution.steps import Steps, optimized
+from descant.execution.steps import optimized
 from descant.execution.walk import Start
 from descant.methods import SGD, ByRound, Momentum, Taken, Work
 from descant.methods.base import Step, X
@@ -198,8 +198,7 @@ class View:
         left = torch.where(phase.real, phase.take(steps), 0)
         try:
             done = run(
-                Steps(step, self.setting.execution),
-                *(phase.begin, phase.end),
+                *(step, self.setting.execution, phase.begin, phase.end),
                 Start(x, statistics, met, left, along),
                 schedules,
             )

@@ -222,8 +222,9 @@ class Schedule:
         within = torch.arange(self._width, device=step.device)
         place = (step % per_epoch * self.batch)[..., None] + within
         index = (base + epoch * stride)[..., None] + place
-        position = self._orders[index.clamp(max=len(self._orders) - 1)]
-        return position.masked_fill((place >= sizes[:, None]) | (within >= self.batch), -1)
+        index.clamp_(max=len(self._orders) - 1)
+        position = self._orders.index_select(0, index.flatten()).view(index.shape)
+        return position.masked_fill_((place >= sizes[:, None]) | (within >= self.batch), -1)
 
     def _shuffle(self) -> None:
         """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from descant.execution.base import Execution
 from descant.execution.batches import Draw, Schedule
 from descant.execution.compiled import Compile
 from descant.execution.programs import compiled, reason
@@ -27,22 +28,22 @@ CAPTURES = ("cuda",)  # kinds of devices
 _LOOK = 8  # steps after which it is asked whether anybody is still at work, where a rule may end them early
 
 
-def run(stepping: Steps, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
+def run(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
     """The steps from `begin` to `end`: by a graph where there is a GPU and the step compiles, else one by one."""
-    execution = stepping.execution
-    if not isinstance(execution, Compile) or start.met.device.type not in CAPTURES or stepping.identity is None:
-        return walk(stepping, begin, end, start, schedules)
+    named = Steps(step, execution, _advance).identity if start.met.device.type in CAPTURES else None
+    if named is None or not isinstance(execution, Compile):
+        return walk(step, execution, begin, end, start, schedules)
     sources = [_Source.of(schedule, begin) for schedule in schedules]
     kinds = (_kinds(start[:4], shared=False), _kinds(start.rows), tuple(source.kind for source in sources))
-    key = (stepping.identity, "graph", kinds)
+    key = (named, kinds)
     if key not in execution.programs:
         try:
-            execution.programs[key] = _Graph(stepping.step, execution, start, sources)
+            execution.programs[key] = _Graph(step, execution, start, sources)
         except Exception as error:  # of many kinds: an operation that cannot be compiled, or not be captured
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             execution.note(f"a step could not be captured as a CUDA graph: {reason(error)}")
-            execution.programs[key] = partial(walk, stepping)
+            execution.programs[key] = partial(walk, step, execution)
     walked: Walked = execution.programs[key](begin, end, start, schedules)
     return walked
 

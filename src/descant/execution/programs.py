@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from descant.execution.heap import keep_freed
+
 _PLAIN = (type(None), bool, int, str, bytes, torch.dtype, torch.device)
 
 
@@ -88,7 +90,7 @@ def reason(error: Exception) -> str:
     return re.sub(r"( at)? 0x[0-9a-fA-F]+", "", line) or type(error).__name__
 
 
-def compiled(function: Callable[..., Any], number: int) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], number: int, on_cpu: bool = False) -> Callable[..., Any]:
     """A program for arguments of one signature."""
 
     def program(*arguments: Any) -> Any:
@@ -98,5 +100,9 @@ def compiled(function: Callable[..., Any], number: int) -> Callable[..., Any]:
     # call, all that they depend on, which takes as long as the step of a small model. A code object for each
     # program makes that needless, and no number of programs too many.
     program.__code__ = program.__code__.replace(co_name=f"program_{number}")
-    unchecked: dict[str, Any] = {"guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
-    return torch.compile(program, dynamic=False, fullgraph=True, options=unchecked)
+    options: dict[str, Any] = {"guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
+    if on_cpu:
+        keep_freed()
+        # A minibatch that two loops read is collected once, and not by each of them for every number anew.
+        options["realize_reads_threshold"] = 1
+    return torch.compile(program, dynamic=False, fullgraph=True, options=options)

@@ -5,7 +5,7 @@ In the mode "compile" the whole of it is one compiled program.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -95,39 +95,39 @@ def _keep(active: Tensor, new: Any, old: Any) -> Any:
 
 class Steps:
     """A method's step, for clients to take again and again: with tensors of the same kinds, but for the first few.
+    `by` is what a call does with it: one step (`advance`), or several (`descant.execution.unrolled`).
 
     Where the execution asks for it, it is compiled, and where it cannot be compiled it runs as it is and is noted:
     that holds for these kinds of tensors, and so it is the same for a run that is resumed.
     """
 
-    def __init__(self, step: Step, execution: Execution) -> None:
+    def __init__(self, step: Step, execution: Execution, by: Callable[..., Any] = advance) -> None:
         self.step, self.execution = step, execution
+        self._apply = partial(by, step, execution)
         self.identity: Hashable = None
         self._signature: Hashable = None
         self._settled = False
         if isinstance(execution, Compile):
             try:
-                self.identity = identity(step)
+                self.identity = identity(by), identity(step)
             except (NoIdentityError, RecursionError):
                 lasting = "pass tensors to a step as rows, and use no lambda"
                 execution.note(f"{name_of(step)} has no lasting identity: {lasting}")
 
-    def __call__(
-        self, x: Any, statistics: Tensor, sources: Sources, active: Tensor, rows: tuple[Tensor, ...]
-    ) -> Stepped:
-        """`advance` the active clients."""
-        arguments = (x, statistics, sources, active, rows)
+    def __call__(self, x: Any, *others: Any) -> Any:
+        """The clients' x [K, d], or several tensors, and what else `by` takes; what it leaves."""
+        arguments = (x, *others)
         if self.identity is None:
-            return advance(self.step, self.execution, *arguments)
+            return self._apply(*arguments)
         if not self._settled:
             self._find(arguments)
         try:
-            stepped: Stepped = self._programs[self._key](*arguments)
+            left = self._programs[self._key](*arguments)
         except Exception as error:  # of many kinds: no compiler, an operation that it cannot trace
-            stepped = advance(self.step, self.execution, *arguments)  # a mistake of the method's own is raised here
-            self._programs[self._key] = partial(advance, self.step, self.execution)
+            left = self._apply(*arguments)  # a mistake of the method's own is raised here
+            self._programs[self._key] = self._apply
             self.execution.note(f"a step could not be compiled: {reason(error)}")
-        return stepped
+        return left
 
     def _find(self, arguments: tuple[Any, ...]) -> None:
         """The program for these arguments. What one leaves of the same kinds as it was given, all others will."""
@@ -136,4 +136,11 @@ class Steps:
         self._settled = before == self._signature
         self._programs, self._key = self.execution.programs, (self.identity, self._signature)
         if self._key not in self._programs:
-            self._programs[self._key] = compiled(partial(advance, self.step, self.execution), len(self._programs))
+            on_cpu = device_of(arguments[0]).type == "cpu"
+            self._programs[self._key] = compiled(self._apply, len(self._programs), on_cpu)
+
+
+def device_of(x: Any) -> torch.device:
+    """Where the clients' x lie, one tensor or several."""
+    first: Tensor = x[0] if isinstance(x, tuple) else x
+    return first.device

@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from descant.execution.base import Execution
 from descant.execution.batches import Schedule
 from descant.execution.steps import Steps
+from descant.execution.unrolled import Unrolled, strides, together, unrolled
+from descant.methods.base import Step
 
 
 class Start(NamedTuple):
@@ -31,23 +34,27 @@ class Walked(NamedTuple):
     gradients: tuple[int, ...]  # that a step asked for, of each draw
 
 
-def walk(stepping: Steps, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
-    """The steps from `begin` to `end`, on the minibatches of the schedules."""
+def walk(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
+    """The steps from `begin` to `end`, on the minibatches of the schedules: cheap ones several in one program."""
     x, statistics, met, left, rows = start
-    there, taken = left.to(met.device), torch.zeros_like(met, dtype=torch.int64)
+    there, taken = left.clamp(max=end).to(met.device), torch.zeros_like(met, dtype=torch.int64)
+    examples = min(schedules[0].batch, schedules[0].rows.part.largest)
+    # Narrower programs, for those who are still at work, have fewer steps to win back their making.
+    number = together(execution, x, examples, end - begin) if begin == 0 else 1
+    walking = {number: Steps(step, execution, unrolled) for number in (1, number)}
     gradients, until = (0,) * len(schedules), False
-    for s in range(begin, end):
-        active = (there > s) & ~met
-        if until and not active.any():
+    for group in strides(begin, end, number):
+        to_take = (there - group.start).masked_fill(met, 0)
+        if until and not (to_take > 0).any():
             break
-        sources = tuple(schedule.at(s) for schedule in schedules)
-        stepped = stepping(x, statistics, sources, active, rows)
-        x, statistics, gradients = stepped.x, stepped.statistics, stepped.gradients
-        if stepped.met is not None:
-            until, met, taken = True, met | stepped.met, taken + active
-    return Walked(
-        x, statistics, met if until else None, taken.cpu() if until else planned(left, begin, end), gradients
-    )
+        sources = tuple(tuple(schedule.at(min(s, end - 1)) for schedule in schedules) for s in group)
+        done: Unrolled = walking[len(group)](x, statistics, sources, to_take, rows)
+        x, statistics, gradients = done.x, done.statistics, done.gradients
+        if done.met is not None:
+            until, met, taken = True, met | done.met, taken + done.taken
+    if not until:
+        return Walked(x, statistics, None, planned(left, begin, end), gradients)
+    return Walked(x, statistics, met, taken.cpu(), gradients)
 
 
 def planned(left: Tensor, begin: int, end: int) -> Tensor:
