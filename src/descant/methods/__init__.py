@@ -28,6 +28,7 @@ from descant.methods.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from descant.methods.fedplus import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
 from descant.methods.finetune import EWC, SKL, FineTune
 from descant.methods.flame import FLAME
+from descant.methods.hush import Hush
 from descant.methods.l2sgd import L2SGD, MRMTL
 from descant.methods.layerwise import FedBN, FedPer, FedRep, LGFedAvg
 from descant.methods.local import Local
@@ -60,6 +61,7 @@ METHODS: dict[str, type[Method]] = {
         TERM,
         FedMGDA,
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
+        Hush,
         *(LGFedAvg, FedPer, FedRep, FedBN),
         *(FineTune, EWC, SKL),
         *(PerFedAvg, APFL, MAPPER, L2SGD, MRMTL, MOCHA, FedAMP, FedALA),
@@ -110,6 +112,7 @@ __all__ = [
     "FedYogi",
     "FineTune",
     "Gradient",
+    "Hush",
     "LGFedAvg",
     "Layout",
     "Local",

@@ -1,0 +1,197 @@
+"""Hush: personal models tied to a shared model that moves in few directions a round, other ones each time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import sqrt
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from descant.context import Context
+from descant.coupling import Fold, Form, Projection, Projector
+from descant.errors import require
+from descant.mail import Sent, difference
+from descant.methods.base import (
+    Aggregate,
+    Gradient,
+    LocalView,
+    Messages,
+    PerClient,
+    Rounding,
+    ServerView,
+    Tree,
+    Work,
+)
+from descant.methods.descent import Descent
+from descant.methods.optimizers import Down
+from descant.methods.schedules import ByRound
+from descant.rounding import on_grid, packed, rounded
+from descant.task import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hush(Descent):
+    """Hush: Ditto whose shared model w is trained, round by round, in a new random subspace of `m` dimensions.
+
+    All parties derive S_t, an `m` x d matrix with orthonormal rows, from the seed and the number of the step. A
+    client takes its steps on q, at w + U' q with U = sqrt(g) S_t, and sends q, in `bits` bits a number. The server
+    combines them, and says the result q in as many bits; all go on from what it said:
+
+        velocity <- beta velocity + U' q,    w <- w + velocity.
+
+    Beside it the client trains v, free in all d dimensions, on f_k(v) + lam/2 ||v - w||^2, as in Ditto.
+
+    Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
+    so many subspaces are used in turn, and two sums of q for each of them say as much. By default `m` is a
+    twenty-fifth of d and every step has a subspace of its own. `gain` is g, how far a step goes in the subspace: by
+    default (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh`
+    is the same in all rounds. `bits` = None sends numbers as they are.
+    """
+
+    name: ClassVar[str] = "hush"
+    paper: ClassVar[str] = "descant's own: docs/hush.md"
+    trains: ClassVar[tuple[str, ...]] = ("shared", "personal")
+    has_shared: ClassVar[bool] = True
+    personalizes: ClassVar[bool] = True
+    default_work: ClassVar[Work] = Work(steps=20)
+    share: ClassVar[int] = 25  # parameters for each dimension of the subspace, by default
+    rank: ClassVar[int] = 500  # r: of the directions in which the loss is curved most, about how many there are
+
+    m: int | None = None
+    bits: int | None = 8
+    pool: int | None = None
+    beta: float = 0.6
+    lam: float = 1.0
+    lr: float | ByRound = 0.05
+    gain: float | None = None
+    weighted: bool = True
+    projection: Projection = field(default_factory=lambda: Fold(fresh=True))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, "m", self.m is None or self.m >= 1, "a positive number, or nothing")
+        require(self, "bits", self.bits is None or 1 <= self.bits <= 16, "from 1 to 16, or nothing")
+        require(self, "pool", self.pool is None or self.pool >= 1, "a positive number, or nothing")
+        require(self, "beta", 0 <= self.beta < 1, "from 0 to below 1")
+        require(self, "lam", self.lam >= 0, "zero or more")
+        require(self, "gain", self.gain is None or self.gain > 0, "a positive number, or nothing")
+
+    def check_run(self, rounds: int, layout: Layout) -> None:
+        fits = self.m is None or self.m <= layout.dim
+        require(self, "m", fits, f"at most {layout.dim}, the number of the model's parameters")
+        self.projection.check(self.asked(layout.dim), layout)
+
+    def asked(self, d: int) -> int:
+        """The dimension that is asked for, of models with d parameters."""
+        return max(1, d // self.share) if self.m is None else self.m
+
+    def dim(self, d: int) -> int:
+        """The dimension of the subspaces: that of their kind, which may differ from what is asked for (identity)."""
+        return self.projection.dim(self.asked(d), d)
+
+    def subspace(self, ctx: Context, step: int, w: Tensor) -> Projector:
+        """S of a step, counted from 0, for models like the rows w [K, d]."""
+        turn = step if self.pool is None else step % self.pool
+        return self.projection.drawn(ctx.at(turn + 1), self.asked(w.shape[-1]), w)
+
+    def stretch(self, d: int) -> float:
+        """sqrt(g). A step moves w by -lr g S'S grad, and the mean of S'S is (m / d) I: g = d / m restores the step.
+
+        It must not leap too far, either. Where r directions have the curvature L of the steepest, that of the
+        subspace is up to L (m + r) / d: lr is as safe there as in the whole space with g = d / (m + r). For m = d
+        both are g = 1. Adam, whose moves do not depend on the slope's size, moves each parameter as usual by g = d / m.
+        """
+        m = self.dim(d)
+        return sqrt((d + self.rank) / (m + self.rank) if self.gain is None else self.gain)
+
+    def server_start(self, ctx: Context) -> Tree:
+        said = self.said(ctx, torch.zeros_like(ctx.x0[: self.dim(len(ctx.x0))]))[1]
+        step = torch.zeros_like(ctx.x0[0], dtype=torch.int64)
+        return {"w": ctx.x0, "velocity": torch.zeros_like(ctx.x0), "said": said, "step": step}
+
+    def client_start(self, local: LocalView) -> Tree:
+        return {"v": local.start, "known": torch.zeros_like(local.n)}
+
+    def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
+        """What the server said last; w follows from all that it said (`fetches`), and q starts at zero."""
+        origin = torch.zeros_like(server["w"][: self.dim(len(server["w"]))])
+        return {"w": server["w"], "said": server["said"], "step": server["step"], "origin": origin}
+
+    def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
+        """What a client missed, `said` by `said`, or w anew: it builds w itself, and the rest it knows."""
+        missed = down["step"] - state["known"]
+        one, numbers = down["said"].shape[1], self.numbers(down["w"].shape[1])
+        anew = missed * one > numbers * down["w"].element_size()
+        nothing = torch.zeros_like(missed)
+        fetched = {"w": numbers * anew, "said": one * missed * ~anew}
+        return fetched | {"step": nothing, "origin": nothing}
+
+    def numbers(self, d: int) -> int:
+        """How many numbers say all that was said so far: w, or sums of the q of each subspace.
+
+        With momentum it is twice as many. With T steps and A = sum_t q_t, B = sum_t beta^(T - t) q_t over those of a
+        subspace, w = x0 + sum U' (A - beta B) / (1 - beta), and the velocity is sum U' B.
+        """
+        subspaces = self.pool if self.projection.fresh else 1
+        once = d if subspaces is None else min(d, subspaces * self.dim(d))
+        return 2 * once if self.beta else once
+
+    def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
+        w, step = down["w"], int(down["step"][0])
+        S = self.subspace(local.ctx, step, w)
+        explore = partial(self.explore, S.form)
+        q = local.run(explore, w.new_zeros(len(w), S.dim), w, *S.rows(len(w)), work=self.work, role="shared")
+        v = local.run(self.settle, state["v"], w, work=self.work, role="personal")
+        message = {"q": q} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
+        return message, {"v": v, "known": torch.full_like(state["known"], step)}
+
+    def explore(self, form: Form, q: Tensor, grad: Gradient, w: Tensor, *rows: Tensor) -> Down:
+        """A step on q down the slope of f_k(w + U' q), which is U grad."""
+        S, a = form.of(rows), self.stretch(w.shape[1])
+        return self.down(q, a * S.project(self.slope(w + S.lift(a * q), grad)))
+
+    def settle(self, v: Tensor, grad: Gradient, w: Tensor) -> Down:
+        """A step on v, tied to w (Ditto, Algorithm 1, line 6)."""
+        return self.down(v, self.slope(v, grad) + self.lam * (v - w))
+
+    def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
+        w, step = server["w"], server["step"]
+        mean = aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"]
+        q, said = self.said(server.ctx, mean)
+        S = self.subspace(server.ctx, int(step), w[None])
+        velocity = self.beta * server["velocity"] + self.stretch(len(w)) * S.lift(q[None])[0]
+        return {"w": w + velocity, "velocity": velocity, "said": said, "step": step + 1}
+
+    def said(self, ctx: Context, q: Tensor) -> tuple[Tensor, Tensor]:
+        """q [m] as everyone hears it, and its bytes: the span of the numbers, and the numbers in few bits."""
+        if self.bits is None:
+            return q, q.contiguous().view(torch.uint8)
+        span = q.abs().amax(0, keepdim=True)
+        points = rounded(q[None], span[None], self.bits, ctx.uniform("hush", (1, len(q))))
+        heard = on_grid(points, span[None], self.bits)[0]
+        return heard, torch.cat([span.view(torch.uint8), packed(points, self.bits)[0]])
+
+    @property
+    def rounding(self) -> Rounding | None:
+        return None if self.bits is None else Rounding(self.bits)
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:
+        return {"q": difference(of="origin")}
+
+    @property
+    def needs(self) -> Literal["sums", "rows"]:
+        return "sums"
+
+    def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return state["v"]
+
+    def judged(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
+        return down["w"]
+
+    def shared(self, server: ServerView) -> Tensor:
+        return server["w"]
