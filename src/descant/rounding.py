@@ -20,7 +20,7 @@ class Rounding(NamedTuple):
 
 
 def rounded(v: Tensor, span: Tensor, bits: int, drawn: Tensor) -> Tensor:
-    """The points (int64, from 0 to 2^bits - 1) of the grid of each row [S, n], up or down as `drawn` in (0, 1) says.
+    """The points of each row's grid, from 0 to 2^bits - 1, for v [S, n]: up or down as `drawn` in (0, 1) says.
 
     What lies beyond the `span` [S, 1] becomes its end. In float64: a number on the grid stays there.
     """

@@ -90,7 +90,7 @@ class Hush(Descent):
         return max(1, d // self.share) if self.m is None else self.m
 
     def dim(self, d: int) -> int:
-        """The dimension of the subspaces: that of their kind, which may differ from what is asked for (identity)."""
+        """The dimension of the subspaces, which their kind may make another than was asked for (identity)."""
         return self.projection.dim(self.asked(d), d)
 
     def subspace(self, ctx: Context, step: int, w: Tensor) -> Projector:
@@ -101,9 +101,10 @@ class Hush(Descent):
     def stretch(self, d: int) -> float:
         """sqrt(g). A step moves w by -lr g S'S grad, and the mean of S'S is (m / d) I: g = d / m restores the step.
 
-        It must not leap too far, either. Where r directions have the curvature L of the steepest, that of the
-        subspace is up to L (m + r) / d: lr is as safe there as in the whole space with g = d / (m + r). For m = d
-        both are g = 1. Adam, whose moves do not depend on the slope's size, moves each parameter as usual by g = d / m.
+        It must not leap too far, either. If the loss has the curvature L in r random directions and none in the
+        others, that of the subspace is about L (sqrt(m) + sqrt(r))^2 / d, at most 2 L (m + r) / d: with
+        g = d / (m + r) half the rate is safe there that is safe in the whole space. For m = d both are to be
+        g = 1. Adam's moves do not depend on the slope's size: it moves a parameter as far as ever by g = d / m.
         """
         m = self.dim(d)
         return sqrt((d + self.rank) / (m + self.rank) if self.gain is None else self.gain)
@@ -133,8 +134,8 @@ class Hush(Descent):
     def numbers(self, d: int) -> int:
         """How many numbers say all that was said so far: w, or sums of the q of each subspace.
 
-        With momentum it is twice as many. With T steps and A = sum_t q_t, B = sum_t beta^(T - t) q_t over those of a
-        subspace, w = x0 + sum U' (A - beta B) / (1 - beta), and the velocity is sum U' B.
+        With momentum it is twice as many. After T steps, with A = sum_t q_t and B = sum_t beta^(T - t) q_t over
+        those of a subspace, w = x0 + sum U' (A - beta B) / (1 - beta), and the velocity is sum U' B.
         """
         subspaces = self.pool if self.projection.fresh else 1
         once = d if subspaces is None else min(d, subspaces * self.dim(d))

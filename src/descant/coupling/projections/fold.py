@@ -1,4 +1,4 @@
-"""A hash that takes no indices: the model is cut into pieces as long as the subspace, signed at random, and added."""
+"""A hash that takes no indices: the model in pieces as long as the subspace, signed at random and added up."""
 
 from __future__ import annotations
 
