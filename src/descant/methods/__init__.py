@@ -44,6 +44,7 @@ from descant.methods.qffl import QFFL
 from descant.methods.rsa import RSA
 from descant.methods.scaffold import Scaffold
 from descant.methods.schedules import SCHEDULES, ByRound, PowerLaw, Stages
+from descant.methods.sketched import PFed1BS, PFedLMS
 from descant.methods.term import TERM
 from descant.task import Layout
 
@@ -61,7 +62,7 @@ METHODS: dict[str, type[Method]] = {
         TERM,
         FedMGDA,
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
-        Hush,
+        *(Hush, PFed1BS, PFedLMS),
         *(LGFedAvg, FedPer, FedRep, FedBN),
         *(FineTune, EWC, SKL),
         *(PerFedAvg, APFL, MAPPER, L2SGD, MRMTL, MOCHA, FedAMP, FedALA),
@@ -125,6 +126,8 @@ __all__ = [
     "Momentum",
     "OneModel",
     "Optimizer",
+    "PFed1BS",
+    "PFedLMS",
     "PFedMe",
     "PerClient",
     "PerFedAvg",
