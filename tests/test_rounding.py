@@ -23,6 +23,11 @@ def test_points_come_back_from_their_bytes(bits: int, n: int, seed: int) -> None
     assert torch.equal(unpacked(octets, bits, n), points)
 
 
+def test_nothing_takes_no_bytes() -> None:
+    nothing = torch.zeros(2, 0, dtype=torch.int64)
+    assert packed(nothing, 3).shape == (2, 0) and unpacked(packed(nothing, 3), 3, 0).shape == (2, 0)
+
+
 def test_the_bytes_are_the_bits_of_one_point_after_the_other() -> None:
     points = [5, 0, 7, 2, 6]  # in three bits each, the lowest first
     string = "101" + "000" + "111" + "010" + "011" + "0"

@@ -38,9 +38,9 @@ class PFed1BS(Descent):
     """pFed1BS (Cheng et al., 2025), Algorithm 1: one-bit sketches of the models, both ways.
 
     Client k descends f_k(x) + lam (h(P x) - <v, P x>) + mu/2 ||x||^2, with h(z) = sum_i log cosh(gamma z_i) / gamma
-    and so the slope lam P'(tanh(gamma P x) - v) of the tie. It sends sign(P x), a bit a number; the server says
-    v = sign(sum_k n_k sign(P x_k)), a bit a number. P is sqrt(d / m) times a Hadamard sketch of `m` rows; by default
-    `m` is a tenth of d. There is no shared model. Before the server has heard anybody, v is 0.
+    and so the slope lam P'(tanh(gamma P x) - v) of the tie. It sends sign(P x), a bit a number, and the server says
+    v = sign(sum_k n_k sign(P x_k)), a bit a number. P is sqrt(d / m) times a Hadamard sketch of `m` rows, by
+    default a tenth of d. There is no shared model. Before the server has heard anybody, v is 0.
 
     Read from summaries of the paper; lam, mu, gamma and `m` by default are those of a public implementation by
     others. In a round after one without mail v is 0, too.
@@ -129,8 +129,8 @@ class PFed1BS(Descent):
 
     @property
     def centre(self) -> float:
-        """Half of the last interval's number: a message holds numbers of intervals less that, -1/2 and 1/2 of two."""
-        return (2**self.bits - 1) / 2
+        """Half of the last interval's number. A message holds numbers of intervals less that: -1/2, 1/2 of two."""
+        return ((1 << self.bits) - 1) / 2
 
     def step(self, form: Form, x: Tensor, grad: Gradient, parts: Tensor, v: Tensor, *rows: Tensor) -> Down:
         """A step down f_k and the tie: its slope is P' sum_t (tanh(gamma (P x - T_t)) - v_t)."""

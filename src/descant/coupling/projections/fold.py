@@ -32,8 +32,9 @@ class Folded(Projector):
 
     def _cut(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The whole pieces [K, pieces, dim] of x [K, d], and what is left."""
-        whole = self.d - self.d % self.dim
-        return x[:, :whole].unflatten(1, (-1, self.dim)), x[:, whole:]
+        pieces = self.d // self.dim
+        whole = pieces * self.dim
+        return x[:, :whole].reshape(len(x), pieces, self.dim), x[:, whole:]
 
 
 @dataclass(frozen=True, kw_only=True)
