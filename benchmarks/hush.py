@@ -1,9 +1,9 @@
-"""What a round of Hush costs beside one of Ditto:   python benchmarks/hush.py [--quick] [--device cuda] [--modes vmap]
+"""What a round of Hush costs beside one of Ditto:   python benchmarks/hush.py [--quick] [--device cuda]
 
-Both take as many gradients, half of them for the shared model and half for the personal ones, on the same model, data
-and minibatches. They train by turns, a run of a few rounds each, and the least of all rounds counts, without those
-that compile or choose. **x Ditto** is Hush's time over Ditto's: with `m` a twenty-fifth and a 400th of d, and with
-other kinds of subspaces. Quote the ratios of one run on a quiet machine.
+Both take as many gradients, half of them for the shared model and half for the personal ones, on the same model,
+data and minibatches. They train by turns, a run of a few rounds each, and the least of all rounds counts, without
+those that compile or choose. **x Ditto** is Hush's time over Ditto's: with `m` a twenty-fifth and a 400th of d, and
+with other kinds of subspaces. Quote the ratios of one run on a quiet machine.
 
 The models are a network of 79,510 parameters on 20 clients, and a ResNet-18 of 11,173,962 on 4. `--quick` takes
 fewer clients and steps: to see that it runs.
@@ -47,20 +47,20 @@ def problem(shape: Shape) -> tuple[dc.Task, dc.FederatedData]:
     return dc.Task(module), data
 
 
-def methods(shape: Shape, d: int) -> dict[str, Method]:
+def methods(shape: Shape) -> dict[str, Method]:
     """Ditto and Hush with the same local work; rates are small, so that no run ends early."""
     work = {"lr": 1e-4, "steps": shape.steps, "batch": shape.batch}
     ditto = Ditto(lr=1e-4, steps=shape.steps, batch=shape.batch, solver=FedAvg(**work))  # type: ignore[arg-type]
 
-    def hush(m: int, **fields: object) -> Hush:
+    def hush(m: float, **fields: object) -> Hush:
         return Hush(m=m, **work, **fields)  # type: ignore[arg-type]
 
     return {
         "Ditto": ditto,
-        "Hush, m = d / 25": hush(d // 25),
-        "Hush, m = d / 400": hush(d // 400),
-        "the same, hash": hush(d // 400, projection=Hash(fresh=True)),
-        "the same, hadamard": hush(d // 400, projection=Hadamard(fresh=True)),
+        "Hush, m = d / 25": hush(1 / 25),
+        "Hush, m = d / 400": hush(1 / 400),
+        "the same, hash": hush(1 / 400, projection=Hash(fresh=True)),
+        "the same, hadamard": hush(1 / 400, projection=Hadamard(fresh=True)),
     }
 
 
@@ -69,7 +69,7 @@ def measured(shape: Shape, mode: str, device: str, turns: int) -> dict[str, floa
     task, data = problem(shape)
     best: dict[str, float] = {}
     for _ in range(turns):
-        for name, method in methods(shape, task.layout.dim).items():
+        for name, method in methods(shape).items():
             settings = {"rounds": 4, "mode": mode, "device": device, "evaluate": 100, "keep_models": "none"}
             run = dc.simulate(task, data, method, **settings)  # type: ignore[arg-type]
             best[name] = min(best.get(name, float("inf")), *run.rounds["seconds"].to_list()[1:])

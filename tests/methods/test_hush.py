@@ -230,11 +230,27 @@ def test_the_stretch_restores_the_step_and_is_none_in_the_whole_space() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("m", 0), ("bits", 0), ("bits", 17), ("pool", 0), ("beta", 1.0), ("lam", -1.0), ("gain", 0.0)],
+    [
+        ("m", 0),
+        ("m", 1.5),
+        ("m", -0.1),
+        ("bits", 0),
+        ("bits", 17),
+        ("pool", 0),
+        ("beta", 1.0),
+        ("lam", -1.0),
+        ("gain", 0.0),
+    ],
 )
 def test_fields_that_make_no_sense_are_refused(field: str, value: float) -> None:
     with pytest.raises(SettingError, match=f"Hush.{field} = "):
         Hush(**{field: value})
+
+
+def test_a_dimension_below_one_is_a_share(data: FederatedData, linear: Task) -> None:
+    share, number = (run(linear, data, Hush(**FULL | {"m": m})) for m in (1 / 3, M))
+    assert torch.equal(held.shared(share), held.shared(number))
+    assert Hush().dim(79_510) == 3180 and Hush(m=0.04).dim(3) == 1
 
 
 def test_more_dimensions_than_the_model_has_are_refused(data: FederatedData, linear: Task) -> None:

@@ -29,6 +29,7 @@ from descant.methods.base import (
 from descant.methods.descent import Descent
 from descant.methods.optimizers import Down
 from descant.methods.schedules import ByRound
+from descant.methods.subspace import asked, check_dim, check_fit
 from descant.rounding import on_grid, packed, rounded
 from descant.task import Layout
 
@@ -46,10 +47,10 @@ class Hush(Descent):
     Beside it the client trains v, free in all d dimensions, on f_k(v) + lam/2 ||v - w||^2, as in Ditto.
 
     Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
-    so many subspaces are used in turn, and two sums of q for each of them say as much. By default `m` is a
-    twenty-fifth of d and every step has a subspace of its own. `gain` is g, how far a step goes in the subspace: by
-    default (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh`
-    is the same in all rounds. `bits` = None sends numbers as they are.
+    so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
+    subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
+    (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
+    same in all rounds. `bits` = None sends numbers as they are.
     """
 
     name: ClassVar[str] = "hush"
@@ -58,10 +59,9 @@ class Hush(Descent):
     has_shared: ClassVar[bool] = True
     personalizes: ClassVar[bool] = True
     default_work: ClassVar[Work] = Work(steps=20)
-    share: ClassVar[int] = 25  # parameters for each dimension of the subspace, by default
     rank: ClassVar[int] = 500  # r: of the directions in which the loss is curved most, about how many there are
 
-    m: int | None = None
+    m: int | float = 0.04
     bits: int | None = 8
     pool: int | None = None
     beta: float = 0.6
@@ -73,7 +73,7 @@ class Hush(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "m", self.m is None or self.m >= 1, "a positive number, or nothing")
+        check_dim(self)
         require(self, "bits", self.bits is None or 1 <= self.bits <= 16, "from 1 to 16, or nothing")
         require(self, "pool", self.pool is None or self.pool >= 1, "a positive number, or nothing")
         require(self, "beta", 0 <= self.beta < 1, "from 0 to below 1")
@@ -81,22 +81,16 @@ class Hush(Descent):
         require(self, "gain", self.gain is None or self.gain > 0, "a positive number, or nothing")
 
     def check_run(self, rounds: int, layout: Layout) -> None:
-        fits = self.m is None or self.m <= layout.dim
-        require(self, "m", fits, f"at most {layout.dim}, the number of the model's parameters")
-        self.projection.check(self.asked(layout.dim), layout)
-
-    def asked(self, d: int) -> int:
-        """The dimension that is asked for, of models with d parameters."""
-        return max(1, d // self.share) if self.m is None else self.m
+        check_fit(self, layout)
 
     def dim(self, d: int) -> int:
         """The dimension of the subspaces, which their kind may make another than was asked for (identity)."""
-        return self.projection.dim(self.asked(d), d)
+        return self.projection.dim(asked(self.m, d), d)
 
     def subspace(self, ctx: Context, step: int, w: Tensor) -> Projector:
         """S of a step, counted from 0, for models like the rows w [K, d]."""
         turn = step if self.pool is None else step % self.pool
-        return self.projection.drawn(ctx.at(turn + 1), self.asked(w.shape[-1]), w)
+        return self.projection.drawn(ctx.at(turn + 1), asked(self.m, w.shape[-1]), w)
 
     def stretch(self, d: int) -> float:
         """sqrt(g). A step moves w by -lr g S'S grad, and the mean of S'S is (m / d) I: g = d / m restores the step.

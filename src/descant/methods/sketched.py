@@ -29,6 +29,7 @@ from descant.methods.base import (
 )
 from descant.methods.descent import Descent
 from descant.methods.optimizers import Down
+from descant.methods.subspace import asked, check_dim, check_fit
 from descant.rounding import packed, unpacked
 from descant.task import Layout
 
@@ -39,8 +40,8 @@ class PFed1BS(Descent):
 
     Client k descends f_k(x) + lam (h(P x) - <v, P x>) + mu/2 ||x||^2, with h(z) = sum_i log cosh(gamma z_i) / gamma
     and so the slope lam P'(tanh(gamma P x) - v) of the tie. It sends sign(P x), a bit a number, and the server says
-    v = sign(sum_k n_k sign(P x_k)), a bit a number. P is sqrt(d / m) times a Hadamard sketch of `m` rows, by
-    default a tenth of d. There is no shared model. Before the server has heard anybody, v is 0.
+    v = sign(sum_k n_k sign(P x_k)), a bit a number. P is sqrt(d / m) times a Hadamard sketch of `m` rows, `m` below
+    1 being a share of d. There is no shared model. Before the server has heard anybody, v is 0.
 
     Read from summaries of the paper; lam, mu, gamma and `m` by default are those of a public implementation by
     others. In a round after one without mail v is 0, too.
@@ -53,7 +54,7 @@ class PFed1BS(Descent):
     personalizes: ClassVar[bool] = True
     default_work: ClassVar[Work] = Work(steps=20)
 
-    m: int | None = None
+    m: int | float = 0.1
     lam: float = 5e-4
     mu: float = 1e-5
     gamma: float = 1e4
@@ -61,15 +62,13 @@ class PFed1BS(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "m", self.m is None or self.m >= 1, "a positive number, or nothing")
+        check_dim(self)
         require(self, "lam", self.lam >= 0, "zero or more")
         require(self, "mu", self.mu >= 0, "zero or more")
         require(self, "gamma", self.gamma > 0, "a positive number")
 
     def check_run(self, rounds: int, layout: Layout) -> None:
-        fits = self.m is None or self.m <= layout.dim
-        require(self, "m", fits, f"at most {layout.dim}, the number of the model's parameters")
-        self.projection.check(self.asked(layout.dim), layout)
+        check_fit(self, layout)
 
     @property
     def intervals(self) -> int:
@@ -80,11 +79,8 @@ class PFed1BS(Descent):
     def bits(self) -> int:
         return ceil(log2(self.intervals))
 
-    def asked(self, d: int) -> int:
-        return max(1, d // 10) if self.m is None else self.m
-
     def sketch(self, ctx: Context, round: int, x: Tensor) -> Projector:
-        return self.projection.drawn(ctx.at(round), self.asked(x.shape[-1]), x)
+        return self.projection.drawn(ctx.at(round), asked(self.m, x.shape[-1]), x)
 
     def scale(self, P: Projector) -> float:
         """What makes the rows of P as long as those of the papers' sketch."""
@@ -95,7 +91,7 @@ class PFed1BS(Descent):
         return ctx.x0.new_zeros(1, P.dim)
 
     def server_start(self, ctx: Context) -> Tree:
-        nobody = torch.zeros(1, self.projection.dim(self.asked(len(ctx.x0)), len(ctx.x0)), dtype=torch.int64)
+        nobody = torch.zeros(1, self.projection.dim(asked(self.m, len(ctx.x0)), len(ctx.x0)), dtype=torch.int64)
         said = packed(nobody.to(ctx.x0.device), self.bits)[0]
         return {"said": said, "round": torch.zeros_like(ctx.x0[0], dtype=torch.int64)}
 
@@ -103,7 +99,7 @@ class PFed1BS(Descent):
         return {"x": local.start}
 
     def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
-        m = self.projection.dim(self.asked(len(server.ctx.x0)), len(server.ctx.x0))
+        m = self.projection.dim(asked(self.m, len(server.ctx.x0)), len(server.ctx.x0))
         return {"said": server["said"], "middle": server.ctx.x0.new_zeros(m)}
 
     def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
@@ -200,7 +196,7 @@ class PFedLMS(PFed1BS):
         """The deviation [m] of the sketch of x0: that of its layer where layers have sketches of their own."""
         if not isinstance(self.projection, PerLayer):
             return self.scale(P) * ctx.x0.square().mean().sqrt().expand(P.dim)
-        parts = self.projection.parts(self.asked(P.d), ctx.layout)
+        parts = self.projection.parts(asked(self.m, P.d), ctx.layout)
         each = [
             torch.cat([ctx.x0[begin:end] for begin, end in part.spans]).square().mean().sqrt() for part in parts
         ]

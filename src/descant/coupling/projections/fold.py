@@ -14,6 +14,27 @@ from descant.coupling.projections.hadamard import signs
 from descant.coupling.projections.matrices import Matrix
 
 
+def _cut(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """The whole pieces [K, pieces, m] of x [K, d], and what is left; both are views."""
+    pieces = x.shape[1] // m
+    return x[:, : pieces * m].view(len(x), pieces, m), x[:, pieces * m :]
+
+
+# Opaque to torch.compile, which would divide every index by m: two products, written in place, are faster.
+@torch.library.custom_op("descant::fold_lift", mutates_args=())
+def _lift(c: Tensor, sign: Tensor) -> Tensor:
+    x = c.new_empty(len(c), len(sign))
+    (whole, rest), (signs, last) = _cut(x, c.shape[1]), _cut(sign[None], c.shape[1])
+    torch.mul(c[:, None], signs, out=whole)
+    torch.mul(c[:, : rest.shape[1]], last, out=rest)
+    return x
+
+
+@_lift.register_fake
+def _(c: Tensor, sign: Tensor) -> Tensor:
+    return c.new_empty(len(c), len(sign))
+
+
 @dataclass(frozen=True)
 class Folded(Projector):
     """Coordinate i goes to bucket i mod dim, times its sign, over the square root of the bucket's size."""
@@ -22,19 +43,12 @@ class Folded(Projector):
     scale: Tensor  # [dim] over the square roots of the buckets' sizes
 
     def project(self, x: Tensor) -> Tensor:
-        whole, rest = self._cut(x * self.sign)
+        whole, rest = _cut(x * self.sign, self.dim)
         return (whole.sum(1) + functional.pad(rest, (0, self.dim - rest.shape[1]))) * self.scale
 
     def lift(self, c: Tensor) -> Tensor:
-        c = c * self.scale
-        whole, rest = self._cut(self.sign[None])
-        return torch.cat([(c[:, None] * whole).flatten(1), c[:, : rest.shape[1]] * rest], 1)
-
-    def _cut(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The whole pieces [K, pieces, dim] of x [K, d], and what is left."""
-        pieces = self.d // self.dim
-        whole = pieces * self.dim
-        return x[:, :whole].reshape(len(x), pieces, self.dim), x[:, whole:]
+        x: Tensor = _lift(c * self.scale, self.sign)
+        return x
 
 
 @dataclass(frozen=True, kw_only=True)
