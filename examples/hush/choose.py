@@ -8,9 +8,9 @@
     python examples/hush/choose.py trials mnist-20 > examples/hush/mnist-20.yaml        writes a file of trials anew
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
 
-Each method is tried with four rates and two values of what it is known by, or with eight rates, on a seed that is not
-among the five. The setting with the best validation accuracy is kept. Ditto and Hush take 20 gradients a round for the
-shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
+Each method is tried with four rates and two values of what it is known by, or with eight rates, on a seed that is
+not among the five. The setting with the best validation accuracy is kept. Ditto and Hush take 20 gradients a round
+for the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ descant compare best.yaml --out runs/mnist-20
 python examples/hush/table.py runs/mnist-20
 
 Accuracies are those of the clients' own models, in the round chosen on validation data: the mean over clients and
-seeds, and the difference from Ditto seed by seed, with its 95 % interval. **fewer bytes** are Ditto's bytes over the
-method's, up and in all. **of the gain** is what it gains over training alone, as a share of what Ditto gains.
+seeds, and the difference from Ditto seed by seed, with its 95 % interval. **fewer bytes** are Ditto's bytes over
+the method's, up and in all. **of the gain** is what it gains over training alone, as a share of what Ditto gains,
+if it does.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
         if found is not None and found["low"] is not None:
             gap += f" ({found['low']:+.4f} to {found['high']:+.4f})"
         gain = "–"
-        if alone is not None and base["test_accuracy"] != alone["test_accuracy"]:
+        if alone is not None and base["test_accuracy"] > alone["test_accuracy"]:
             won = row["test_accuracy"] - alone["test_accuracy"]
             gain = f"{100 * won / (base['test_accuracy'] - alone['test_accuracy']):.0f} %"
         up, both = row["bytes_up"], row["bytes_up"] + row["bytes_down"]

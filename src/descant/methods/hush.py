@@ -44,7 +44,9 @@ class Hush(Descent):
 
         velocity <- beta velocity + U' q,    w <- w + velocity.
 
-    Beside it the client trains v, free in all d dimensions, on f_k(v) + lam/2 ||v - w||^2, as in Ditto.
+    Beside it the client trains v, free in all d dimensions, on f_k(v) + lam/2 ||v - w||^2, as in Ditto:
+    `lam` = 0 is local training. `beta` is the momentum of the server. The mean is weighed by numbers of examples,
+    which travel along, or with `weighted` off it is a plain one.
 
     Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
     so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a

@@ -39,9 +39,10 @@ class PFed1BS(Descent):
     """pFed1BS (Cheng et al., 2025), Algorithm 1: one-bit sketches of the models, both ways.
 
     Client k descends f_k(x) + lam (h(P x) - <v, P x>) + mu/2 ||x||^2, with h(z) = sum_i log cosh(gamma z_i) / gamma
-    and so the slope lam P'(tanh(gamma P x) - v) of the tie. It sends sign(P x), a bit a number, and the server says
-    v = sign(sum_k n_k sign(P x_k)), a bit a number. P is sqrt(d / m) times a Hadamard sketch of `m` rows, `m` below
-    1 being a share of d. There is no shared model. Before the server has heard anybody, v is 0.
+    and so the slope lam P'(tanh(gamma P x) - v) of the tie: `lam` weighs it, `gamma` says how steep it is at zero,
+    and `mu` draws x to zero. It sends sign(P x), a bit a number, and the server says
+    v = sign(sum_k n_k sign(P x_k)), a bit a number. P is sqrt(d / m) times a `projection` to `m` rows; `m`
+    below 1 is a share of d. There is no shared model. Before the server has heard anybody, v is 0.
 
     Read from summaries of the paper; lam, mu, gamma and `m` by default are those of a public implementation by
     others. In a round after one without mail v is 0, too.
@@ -171,7 +172,8 @@ class PFedLMS(PFed1BS):
     with P x - T_t in the place of P x.
 
     Read from a summary of the paper, which has T = 7 and thresholds at quantiles of a normal distribution. Guesses:
-    its deviation is that of the layer's sketch of the model all start from, and lam, mu and gamma are pFed1BS's.
+    its deviation is that of the layer's sketch of the model all start from, layers share `m` by their sizes (so does
+    the `projection` per-layer), and `lam`, `mu` and `gamma` are pFed1BS's.
     """
 
     name: ClassVar[str] = "pfedlms"
