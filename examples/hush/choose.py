@@ -77,9 +77,9 @@ METHODS: dict[str, tuple[Spec, tuple[str, Any, Any] | None]] = {
     "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),
     "Ditto, sign": ({"name": "ditto", "run": {"codec": "sign"}}, MOMENTUM),
     "Ditto, qsgd": ({"name": "ditto", "run": {"codec": {"name": "qsgd", "levels": 1}}}, MOMENTUM),
-    "Ditto, dgc": ({"name": "ditto", "run": {"codec": {"name": "dgc", "share": 0.005}}}, MOMENTUM),
+    "Ditto, dgc": ({"name": "ditto", "run": {"codec": {"name": "dgc", "share": 0.005, "warmup": 0}}}, MOMENTUM),
     "Ditto, sketch": (
-        {"name": "ditto", "run": {"codec": {"name": "sketch", "rows": 3, "columns": 0.0033, "share": 0.005}}},
+        {"name": "ditto", "run": {"codec": {"name": "sketch", "rows": 3, "columns": 0.0017, "share": 0.005}}},
         MOMENTUM,
     ),
     "Ditto, lbgm": ({"name": "ditto", "run": {"codec": {"name": "lbgm", "delta": 0.5}}}, MOMENTUM),

@@ -77,8 +77,8 @@ def test_settings_are_chosen_on_validation_data_and_make_a_table(tmp_path: Path)
 
 
 def test_every_method_is_in_the_settings_of_every_comparison() -> None:
-    """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, what stands for a family, and what
-    is compared at equal bytes (examples/hush)."""
+    """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, what stands for a family, and
+    what is compared at equal bytes (examples/hush)."""
     family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm", "hush", "pfed1bs", "pfedlms"}
     for name in ("synthetic", "digits", "mnist-by-writer"):
         settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")

@@ -131,7 +131,7 @@ def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], R
     steps = []
     for rounds in range(1, ROUNDS + 1):  # a shorter run is the beginning of a longer one
         done = run(task, data, method, rounds=rounds, cohort=3)
-        octets = held.by_server(done)["said"].numpy()
+        octets = method.said(held.by_server(done)["q"]).numpy()
         span, bits = octets[:8].view(np.float64)[0], np.unpackbits(octets[8:], bitorder="little")
         weights = 2 ** np.arange(method.bits)
         points = np.array([int(bits[i * method.bits :][: method.bits] @ weights) for i in range(M)])

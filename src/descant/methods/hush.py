@@ -106,17 +106,16 @@ class Hush(Descent):
         return sqrt((d + self.rank) / (m + self.rank) if self.gain is None else self.gain)
 
     def server_start(self, ctx: Context) -> Tree:
-        said = self.said(ctx, torch.zeros_like(ctx.x0[: self.dim(len(ctx.x0))]))[1]
-        step = torch.zeros_like(ctx.x0[0], dtype=torch.int64)
-        return {"w": ctx.x0, "velocity": torch.zeros_like(ctx.x0), "said": said, "step": step}
+        nothing, step = torch.zeros_like(ctx.x0), torch.zeros_like(ctx.x0[0], dtype=torch.int64)
+        return {"w": ctx.x0, "velocity": nothing, "q": nothing[: self.dim(len(nothing))], "step": step}
 
     def client_start(self, local: LocalView) -> Tree:
         return {"v": local.start, "known": torch.zeros_like(local.n)}
 
     def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         """What the server said last; w follows from all that it said (`fetches`), and q starts at zero."""
-        origin = torch.zeros_like(server["w"][: self.dim(len(server["w"]))])
-        return {"w": server["w"], "said": server["said"], "step": server["step"], "origin": origin}
+        said, origin = self.said(server["q"]), torch.zeros_like(server["q"])
+        return {"w": server["w"], "said": said, "step": server["step"], "origin": origin}
 
     def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
         """What a client missed, `said` by `said`, or w anew: it builds w itself, and the rest it knows."""
@@ -157,20 +156,26 @@ class Hush(Descent):
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         w, step = server["w"], server["step"]
-        mean = aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"]
-        q, said = self.said(server.ctx, mean)
+        q = self.heard(aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"], server.ctx)
         S = self.subspace(server.ctx, int(step), w[None])
         velocity = self.beta * server["velocity"] + self.stretch(len(w)) * S.lift(q[None])[0]
-        return {"w": w + velocity, "velocity": velocity, "said": said, "step": step + 1}
+        return {"w": w + velocity, "velocity": velocity, "q": q, "step": step + 1}
 
-    def said(self, ctx: Context, q: Tensor) -> tuple[Tensor, Tensor]:
-        """q [m] as everyone hears it, and its bytes: the span of the numbers, and the numbers in few bits."""
+    def heard(self, q: Tensor, ctx: Context) -> Tensor:
+        """q [m] as everyone hears it: rounded at random to points of a grid, as wide as its largest number."""
         if self.bits is None:
-            return q, q.contiguous().view(torch.uint8)
+            return q
+        span = q.abs().amax(0, keepdim=True)[None]
+        points = rounded(q[None], span, self.bits, ctx.uniform("hush", (1, len(q))))
+        return on_grid(points, span, self.bits)[0]
+
+    def said(self, q: Tensor) -> Tensor:
+        """The bytes of a q [m] that is heard: the span of the grid, and its points in few bits."""
+        if self.bits is None:
+            return q.contiguous().view(torch.uint8)
         span = q.abs().amax(0, keepdim=True)
-        points = rounded(q[None], span[None], self.bits, ctx.uniform("hush", (1, len(q))))
-        heard = on_grid(points, span[None], self.bits)[0]
-        return heard, torch.cat([span.view(torch.uint8), packed(points, self.bits)[0]])
+        points = rounded(q[None], span[None], self.bits, torch.full_like(q[None], 0.5, dtype=torch.float64))
+        return torch.cat([span.view(torch.uint8), packed(points, self.bits)[0]])
 
     @property
     def rounding(self) -> Rounding | None:

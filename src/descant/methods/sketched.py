@@ -172,8 +172,8 @@ class PFedLMS(PFed1BS):
     with P x - T_t in the place of P x.
 
     Read from a summary of the paper, which has T = 7 and thresholds at quantiles of a normal distribution. Guesses:
-    its deviation is that of the layer's sketch of the model all start from, layers share `m` by their sizes (so does
-    the `projection` per-layer), and `lam`, `mu` and `gamma` are pFed1BS's.
+    its deviation is that of the layer's sketch of the model all start from, layers share `m` by their sizes, as
+    the `projection` per-layer has it, and `lam`, `mu` and `gamma` are pFed1BS's.
     """
 
     name: ClassVar[str] = "pfedlms"
