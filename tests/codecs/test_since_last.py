@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from descant import Task
-from descant.codecs import DGC, LBGM, QSGD, CountSketch, RandomK, Sign, TopK, UpdateCodec
+from descant.codecs import DGC, LBGM, QSGD, CountSketch, RandomK, Sign, TopK, Uniform, UpdateCodec
 from descant.context import Context
 from descant.mail import Mail
 
 CODECS: list[UpdateCodec] = [
     *(TopK(share=0.2), TopK(share=0.2, feedback=False), RandomK(share=0.2), RandomK(share=0.2, feedback=False)),
     *(Sign(), DGC(share=0.2, warmup=0), CountSketch(share=0.2, columns=0.5), QSGD(levels=7), LBGM(delta=0.2)),
+    Uniform(bits=5),
 ]
 
 
