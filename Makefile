@@ -25,7 +25,7 @@ demo: $(STAMP)  ## a first federation on your machine
 	@$(BIN)/descant demo
 
 test: $(STAMP)  ## the quick tests
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" --dist loadfile $(PYTEST_ARGS)
 
 test-all: $(STAMP)  ## all tests, the slow ones too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
-from markdown_text import anchor, code, formula, heading, inline, prose, table
+from markdown_text import anchor, code, distinct, formula, heading, inline, prose, table
 from python_text import called, path_of, thing
 from typer.main import get_command
 
@@ -66,7 +66,7 @@ def _source(cls: type) -> str:
 
 def others() -> str:
     """Everything else that settings can name, kind by kind."""
-    return "\n\n".join(_kind(kind) for kind in CATALOG if kind != "methods")
+    return distinct("\n\n".join(_kind(kind) for kind in CATALOG if kind != "methods"))
 
 
 def _kind(kind: str) -> str:
@@ -192,7 +192,7 @@ def python() -> str:
     named = {name: getattr(descant, name) for name in descant.__all__}
     named["report"] = type(descant.report).__call__  # a module that is called, too
     named |= {f"callbacks.{name}": getattr(descant.callbacks, name) for name in descant.callbacks.__all__}
-    return "\n\n".join(thing(name, value) for name, value in named.items() if callable(value))
+    return distinct("\n\n".join(thing(name, value) for name, value in named.items() if callable(value)))
 
 
 PAGES: dict[str, Callable[[], str]] = {

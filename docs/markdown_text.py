@@ -10,6 +10,7 @@ _INDEX = r"(\{[^}]+\}|\([^)]*\)|-?[A-Za-z0-9.]*[A-Za-z0-9])"
 _GREEK = "alpha|beta|gamma|theta|eta|kappa|lam|mu|nu|xi|pi|rho|sigma|tau|phi|psi|zeta"
 _BASE = rf"(?:(?<![A-Za-z0-9_])(?P<base>[A-Za-z]|min|max|sum|mean|argmin|argmax|{_GREEK})|(?P<end>[)\]‖]))"
 _SUB = re.compile(_BASE + "_" + _INDEX)
+_LINKED = re.compile(r"(?<= )\{: #(\S+) \}$", flags=re.MULTILINE)
 _SUP = re.compile(r"\^" + _INDEX)
 
 
@@ -62,6 +63,17 @@ def anchor(name: str) -> str:
 
 def heading(level: int, name: str) -> str:
     return f"{'#' * level} {name} {{: #{anchor(name)} }}"
+
+
+def distinct(text: str) -> str:
+    """Text in which no two headings are linked alike: the second of a name gets a number."""
+    seen: dict[str, int] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        seen[found[1]] = seen.get(found[1], 0) + 1
+        return found[0] if seen[found[1]] == 1 else f"{{: #{found[1]}-{seen[found[1]]} }}"
+
+    return _LINKED.sub(numbered, text)
 
 
 def code(text: str) -> str:

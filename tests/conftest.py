@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
-MANY = 3  # cases of a test that `make test` runs: make test-all runs them all
+MANY = 2  # cases of a test that `make test` runs: make test-all runs them all
 
 # What runs remember stays with the tests, and nothing comes from the user's own runs.
 os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")

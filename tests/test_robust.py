@@ -76,13 +76,15 @@ def test_the_table_has_the_figures_of_the_benign_and_marks_collapses(found: dc.R
 def test_the_worst_attack_is_the_one_that_collapses(found: dc.Robustness) -> None:
     worst = found.worst()
     assert worst["method"].to_list() == ["Together", "Alone"]
-    assert worst["attack"][0] == "blast" and worst["collapsed"].to_list() == [2, 0]
+    assert worst["attack"].to_list() == ["blast", "none"] and worst["collapsed"].to_list() == [2, 0]
     assert found.verdict().startswith("With 50 % of attackers every method collapses under some attack.")
 
 
 def test_a_first_round_beyond_the_last_and_an_unknown_rule_are_refused(found: dc.Robustness) -> None:
     with pytest.raises(SettingError, match="first = 9"):
         found.table(first=9)
+    with pytest.raises(SettingError, match=r"first = -3: rounds are counted from 0"):
+        found.table(first=-3)
     with pytest.raises(SettingError, match=r"no rule called 'best'"):
         found.table(rule="best")
     with pytest.raises(SettingError, match=r"no figure called 'heat'"):
@@ -133,7 +135,15 @@ def test_it_reads_a_file_and_what_is_finished(tmp_path: Path) -> None:
     seen = len(rounds)
     again = dc.robustness(file, out=tmp_path / "runs", progress=count)
     assert seen and len(rounds) == seen and again.table().equals(first.table())
-    assert first.table()["assumed"].to_list() == [None, 1.0, None, 1.0]
+    table = first.table()
+    assert table["assumed"].to_list() == [0.0, 1.0, 0.4, 1.0], (
+        "the true share in the table, and the guess beside it"
+    )
+    assert table["in_table"].to_list() == [True, False, True, False]
+    assert list(first._report().assumed_tables) == ["Assumed attackers, under flip"]
+    (guess,) = first._report().assumed_tables["Assumed attackers, under flip"].rows
+    figures = [row["test_accuracy"] for row in table.to_dicts() if not row["in_table"]]
+    assert guess[0].text == "Krum, f = 1" and [cell.value for cell in guess[1:]] == figures
     assert [figure.key for figure in first._report().figures] == ["fractions", "attacks", "assumed"]
     with pytest.raises(SettingError, match=r"methods: the settings file .* has them already"):
         dc.robustness(file, methods=["fedavg"])

@@ -8,8 +8,11 @@ so that one call serves a whole cohort; the other functions turn those bits into
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from hashlib import blake2b
 from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +20,7 @@ from torch import Tensor
 Word = int | str | Tensor
 
 _MASK = (1 << 64) - 1
+_LAST = torch.iinfo(torch.int64).max
 _GOLDEN = 0x9E3779B97F4A7C15
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
@@ -43,6 +47,10 @@ def _mix(z: Tensor) -> Tensor:
     return z ^ _shift(z, 31)
 
 
+def _absorb(state: int | Tensor, word: Tensor) -> Tensor:
+    return _mix(_mix(word.long() + _signed(_GOLDEN)) ^ state)
+
+
 def _number(word: int | str) -> int:
     if isinstance(word, str):
         return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
@@ -60,12 +68,48 @@ def bits(*address: Word) -> Tensor:
     state: int | Tensor = 0
     for word in address:
         if isinstance(word, Tensor):
-            word = _mix(word.long() + _signed(_GOLDEN))
-            state = _mix(word ^ (_signed(state) if isinstance(state, int) else state))
+            state = _absorb(_signed(state) if isinstance(state, int) else state, word)
         else:
             number = _mix_int((_number(word) + _GOLDEN) & _MASK)
             state = _mix(state ^ _signed(number)) if isinstance(state, Tensor) else _mix_int(state ^ number)
     return state if isinstance(state, Tensor) else torch.tensor(_signed(state))
+
+
+def orders(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tensor) -> Tensor:
+    """The orders [K, epochs, examples] in which K clients go through their examples: the argsort of
+    `bits(*address, clients[:, None, None], epoch, example)`, where `key` is `bits(*address)`.
+
+    What lies behind a client's `sizes` [K] examples comes last.
+    """
+    if clients.device.type == "cpu":
+        return _hashed(key, clients, epochs, examples, sizes).argsort(-1)
+    # Sizes of one would be compiled apart.
+    k, most = len(clients), (max(2, epochs), max(2, examples))
+    twice = (clients.repeat(2), sizes.repeat(2)) if k == 1 else (clients, sizes)
+    hashed = _on_gpu(key.to(clients.device).view(1, 1, 1), twice[0], *most, twice[1])
+    return hashed[:k, :epochs, :examples].argsort(-1)
+
+
+def _hashed(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tensor) -> Tensor:
+    epoch = torch.arange(epochs, device=clients.device)[:, None]
+    example = torch.arange(examples, device=clients.device)
+    state = key
+    for word in (clients[:, None, None], epoch, example):
+        state = _absorb(state, word)
+    return state.masked_fill(example >= sizes[:, None, None], _LAST)
+
+
+@cache
+def _program() -> Callable[..., Tensor]:
+    """The hash of all addresses as one kernel, where it would be some eighty."""
+    return torch.compile(_hashed, dynamic=True, fullgraph=True)
+
+
+def _on_gpu(*arguments: Any) -> Tensor:
+    try:
+        return _program()(*arguments)
+    except Exception:  # of many kinds: there is no compiler, say
+        return _hashed(*arguments)
 
 
 def uniform(*address: Word) -> Tensor:

@@ -57,7 +57,11 @@ class NoSharedModelError(LookupError):
 
 
 class NoFiguresWarning(UserWarning):
-    """A run whose figures say nothing, since nobody has the examples that they would be of."""
+    """A run with figures that say nothing, or are not there, for want of the examples that they would be of."""
+
+
+class NoTieWarning(UserWarning):
+    """A method whose clients learn nothing from each other, by a value that is allowed and may be a mistake."""
 
 
 def shown(value: object) -> str:

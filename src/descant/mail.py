@@ -146,6 +146,8 @@ class Mail(Mapping[str, Tensor]):
 
     def only(self, which: Tensor) -> Mail:
         """The messages that a mask or an index picks."""
+        if which.dtype == torch.bool and which.device.type == "cpu" and bool(which.all()):
+            return self
         return replace(
             self,
             leaves={name: leaf[which] for name, leaf in self.leaves.items()},
@@ -159,7 +161,7 @@ class Mail(Mapping[str, Tensor]):
 
     def but(self, which: Tensor, rows: Mail) -> Mail:
         """The same mail with the messages at `which` (a mask) replaced by `rows`, of the same form."""
-        at = which.nonzero().squeeze(1)
+        at = which.nonzero().squeeze(1).to(self.clients.device)
         changed = {name: leaf.index_copy(0, at, rows[name].to(leaf.dtype)) for name, leaf in self.leaves.items()}
         return self.with_leaves(changed)
 
@@ -193,6 +195,14 @@ class Mail(Mapping[str, Tensor]):
 def _apart(leaf: Tensor, reference: Tensor) -> Tensor:
     """leaf - reference; the leaf itself where the reference is zero, as that of differences is."""
     return leaf - reference if len(reference) > 1 or bool(reference.any()) else leaf
+
+
+def not_finite(leaves: Mapping[str, Tensor]) -> str | None:
+    """The first of some leaves that holds a number which is not finite. A GPU is waited for once."""
+    if not leaves:
+        return None
+    finite = torch.stack([leaf.isfinite().all() for leaf in leaves.values()]).tolist()
+    return next((name for name, fine in zip(leaves, finite, strict=True) if not fine), None)
 
 
 def rows_finite(leaf: Tensor) -> Tensor:

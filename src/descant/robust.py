@@ -16,6 +16,7 @@ from descant.engine import Record
 from descant.errors import SettingError, unknown
 from descant.experiment import Callback, Run
 from descant.experiment.attackgrid import Place, attack_grid, percent
+from descant.experiment.declaration import Settings
 from descant.experiment.objects import Problem, object_cell
 from descant.experiment.outcomes import outcomes, outcomes_frame, worst_cases
 from descant.files import write
@@ -83,7 +84,7 @@ def robustness(
             )
         problem = Problem(task, data)
         make = partial(object_cell, problem)
-        grid = attack_grid(values | {"methods": methods}, asked.folder, asked.callbacks, make)
+        grid = attack_grid(values | {"methods": methods}, asked.folder, asked.callbacks, make, Settings)
     return Robustness(grid.placed(asked.carried_out(grid.grid)))
 
 
@@ -112,12 +113,16 @@ class Robustness:
         """One row a place: the mean over seeds, what they differ by, the variance over clients, and collapses.
 
         Where a seed collapsed there are no figures; `collapsed` counts these seeds, and `collapsed_round` is the
-        earliest. `assumed` is null but in the grid of assumed attackers.
+        earliest. `assumed` is what the method's defence takes the number or share of attackers to be, and null
+        where it has none that does; `in_table` is false in the grid of assumed attackers.
         """
         return outcomes_frame(outcomes(self.runs, rule, first), self._metric)
 
     def worst(self, rule: str | None = None, first: int = 0) -> pl.DataFrame:
-        """One row a method and fraction: its worst attack there. A collapse is worse than any figure."""
+        """One row a method and fraction: its worst attack there. A collapse is worse than any figure.
+
+        The attack is "none" of a method that sends nothing, which no attack reaches.
+        """
         better = next(iter(self)).history.higher_is_better
         return outcomes_frame(worst_cases(outcomes(self.runs, rule, first), better).values(), self._metric)
 

@@ -6,11 +6,14 @@ import json
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_origin
 
 import numpy as np
 
 from descant.errors import SettingError, shown
+
+_SHOULD = "Input should be "
 
 
 def typed(where: str, kind: Any, value: Any) -> Any:
@@ -28,13 +31,21 @@ def typed(where: str, kind: Any, value: Any) -> Any:
     try:
         read = _reader(kind).validate_json(text, strict=True)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"].replace("a valid array", "a list")
+        problem = _problem(kind, [one["msg"] for one in error.errors()])
         raise SettingError(f"{where} = {shown(value)}: {problem[0].lower()}{problem[1:]}") from None
     except PydanticUserError:  # of a function of the user's own
         raise SettingError(f"{where} = {shown(value)}: its type, {kind}, cannot be read from a file") from None
     if not _usable(read):
         raise SettingError(f"{where} = {shown(value)}: it must be {'text' if isinstance(read, str) else 'finite'}")
     return read
+
+
+def _problem(kind: Any, messages: list[str]) -> str:
+    """What is wrong with a value; where several types are allowed, what each of them asks for."""
+    told = messages if get_origin(kind) in (Union, UnionType) else messages[:1]
+    asked = [message.removeprefix(_SHOULD) for message in dict.fromkeys(told)]
+    said = " or ".join(asked) if len(asked) > 1 and all(m.startswith(_SHOULD) for m in told) else None
+    return (messages[0] if said is None else f"{_SHOULD}{said}").replace("a valid array", "a list")
 
 
 def _usable(value: Any) -> bool:

@@ -30,7 +30,7 @@ from descant.aggregators import (
     NormClipping,
     TrimmedMean,
 )
-from tests.aggregators.test_robust import combined, context, mail_of
+from tests.aggregators.messages import combined, context, mail_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -48,7 +48,7 @@ def test_every_aggregator_works_under_every_method_that_sends_vectors(
     assert run.collapse is None and np.isfinite(run.summary()["personal.test_loss.mean@last"])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "aggregator",
     [

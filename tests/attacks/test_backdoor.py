@@ -1,8 +1,7 @@
-"""Backdoors: what attackers stamp, how often it works on others' models, and triggers that are looked for."""
+"""Backdoors: what attackers stamp, and how often it works on others' models."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,30 +16,17 @@ from torch import nn
 
 import descant as dc
 from descant import FederatedData, Run, Task, simulate
-from descant.attacks import Attack, Backdoor, OptimizedBackdoor, RandomLabels, Seen
+from descant.attacks import Attack, Backdoor, OptimizedBackdoor, RandomLabels
 from descant.cli.tables import print_run
-from descant.context import Context
 from descant.data import Part
 from descant.draws import uniform
-from descant.errors import SettingError
+from descant.errors import NoFiguresWarning, SettingError
 from descant.methods import Ditto, FedAvg, LpProj, Method
 from descant.metrics import STATISTICS
-from tests.attacks.oracle import SEED, Vector
+from tests.attacks.backdoors import HOW, WHO, context, last_success, net, pictures, stamped
+from tests.attacks.oracle import SEED
 
-WHO = torch.tensor([0, 4])
 METHODS = [FedAvg(steps=4), Ditto(steps=4, solver=FedAvg(steps=4)), LpProj(steps=4, dim=3)]
-HOW: dict[str, Any] = {"rounds": 2, "seed": SEED, "evaluate": 2, "mode": "vmap", "malicious": (0, 4)}
-
-
-def context(task: Task, round: int = 0) -> Context:
-    return Context(round, SEED, 5, task.layout, task.start())
-
-
-def stamped(x: Vector, places: list[int], trigger: Vector | float) -> Vector:
-    """One example with the trigger on it."""
-    flat = x.copy().reshape(-1)
-    flat[places] = trigger
-    return flat.reshape(x.shape)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +100,7 @@ def success(
 
 
 @pytest.mark.parametrize("target", [0, 2])
-@pytest.mark.parametrize(
-    "method", [FedAvg(steps=4), Ditto(steps=4, solver=FedAvg(steps=4)), LpProj(steps=4, dim=3)]
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_success_is_measured_on_what_clients_deploy_and_on_the_shared_model(
     labelled: FederatedData, linear: Task, method: Method, target: int
 ) -> None:
@@ -133,28 +117,6 @@ def test_success_is_measured_on_what_clients_deploy_and_on_the_shared_model(
         benign = np.array([expected[k] for k in (1, 2, 3)])
         figure = run.summary()[f"{model}.test_attack_success.mean@last"]
         assert figure == pytest.approx(np.nanmean(benign), nan_ok=True), "of the benign, and of those who define it"
-
-
-def pictures(clients: int = 6, n: int = 60) -> FederatedData:
-    """Pictures of 4 x 4 pixels whose class is the brightest quarter: easy to learn, with room for a trigger."""
-    made = []
-    for k in range(clients):
-        g = torch.Generator().manual_seed(k)
-        x, y = torch.rand(n, 1, 4, 4, generator=g), torch.randint(4, (n,), generator=g)
-        rows, columns = (y // 2) * 2, (y % 2) * 2
-        for i in range(n):
-            x[i, 0, rows[i] : rows[i] + 2, columns[i] : columns[i] + 2] += 0.6
-        made.append({"train": (x[:40], y[:40]), "test": (x[40:], y[40:])})
-    return FederatedData.from_arrays(made, classes=4)
-
-
-def net() -> Task:
-    torch.manual_seed(2)
-    return Task(nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)))
-
-
-def last_success(run: Run, model: str = "personal") -> float:
-    return float(run.summary()[f"{model}.test_attack_success.mean@last"])
 
 
 @pytest.mark.slow
@@ -177,118 +139,6 @@ def test_nobody_attacks_and_newcomers_are_probed_too(labelled: FederatedData, li
     without = simulate(linear, labelled, FedAvg(steps=2), **how)
     shared = [name for name in run.clients.columns if name != "test_attack_success"]
     assert run.clients.select(shared).equals(without.clients) and "test_attack_success" in run.clients.columns
-
-
-def signed_steps(task: Task, seen: Vector, start: Vector, places: list[int], attack: OptimizedBackdoor) -> Vector:
-    """The search for a trigger on a linear model, example by example; its best pattern."""
-    W, b = (p.detach().numpy() for p in task.model.parameters())
-    low, high = seen.min(), seen.max()
-    order = sorted(range(len(seen)), key=lambda i: float(uniform(SEED, "optimized-backdoor", i)))
-    inputs = [seen[i] for i in order[: attack.examples]]
-
-    def slope(trigger: Vector) -> tuple[Vector, float]:
-        total, losses = np.zeros(len(places)), []
-        for x in inputs:
-            scores = W @ stamped(x, places, trigger) + b
-            p = np.exp(scores - scores.max())
-            p /= p.sum()
-            losses.append(-np.log(p[attack.target]))
-            p[attack.target] -= 1
-            total += (W.T @ p)[places]
-        return total, float(np.mean(losses))
-
-    tried = [start]
-    for _ in range(attack.steps):
-        step = attack.rate * (high - low) * np.sign(slope(tried[-1])[0])
-        tried.append(np.clip(tried[-1] - step, low, high))
-    return min(tried, key=lambda trigger: slope(trigger)[1])
-
-
-@pytest.mark.parametrize("examples", [3, 256])
-@pytest.mark.parametrize("steps", [1, 4, 30])
-def test_a_trigger_is_looked_for_by_signed_steps_on_the_model(
-    labelled: FederatedData, linear: Task, steps: int, examples: int
-) -> None:
-    attack = OptimizedBackdoor(target=1, features=(1, 2), steps=steps, rate=0.03, examples=examples)
-    ctx = context(linear, round=1)
-    state, poisoned = attack.first(ctx, labelled, WHO), attack.poison(ctx, labelled, WHO)
-    sight = lambda: Seen(linear, linear.start()[None], linear.buffer_start()[None])  # noqa: E731
-    found = attack.adapt(ctx, state, poisoned, WHO, sight)
-    assert found is not None
-    seen = np.concatenate([poisoned.train.client(k)[0].numpy() for k in WHO.tolist()])
-    start = state["trigger"].numpy()
-    expected = signed_steps(linear, seen, start, [1, 2], attack)
-    np.testing.assert_allclose(found["trigger"].numpy(), expected, rtol=1e-12)
-    assert not np.array_equal(found["trigger"].numpy(), start)
-    again = attack.recall(ctx, found, poisoned, WHO)
-    assert torch.equal(again.train.targets, poisoned.train.targets), "labels stay"
-    assert torch.equal(attack.recall(ctx, state, again, WHO).train.inputs, poisoned.train.inputs), "and can go back"
-    later = replace(ctx, round=2)
-    assert replace(attack, every=2).adapt(later, state, poisoned, WHO, sight) is None
-
-
-@pytest.mark.parametrize("batched", [True, False], ids=["in one program", "one by one"])
-def test_several_models_count_the_same(labelled: FederatedData, batched: bool) -> None:
-    """Of a method without a shared model, the loss is the mean over the attackers' own."""
-    torch.manual_seed(3)
-    task = Task(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
-    x = task.start() + torch.randn(3, task.dim, dtype=torch.float64)
-    seen = Seen(task, x, x.new_zeros(3, 0), batched)
-    inputs = labelled.test.inputs
-    by_module = torch.stack([task.module(row)(inputs) for row in x])
-    torch.testing.assert_close(seen.outputs(inputs), by_module, rtol=1e-12, atol=1e-12)
-    attack, ctx = OptimizedBackdoor(size=2, steps=1, rate=1e-3), context(task, round=1)
-    state = attack.first(ctx, labelled, WHO)
-    found = attack.adapt(ctx, state, labelled, WHO, lambda: seen)
-    assert found is not None
-
-    def loss(trigger: torch.Tensor) -> float:
-        bearing, wanted = attack.stamp(attack.theirs(labelled, WHO), trigger), torch.zeros(100, dtype=torch.int64)
-        losses = [nn.functional.cross_entropy(task.module(row)(bearing), wanted) for row in x]
-        return float(torch.stack(losses).mean().detach())
-
-    reach = 1e-3 * float(attack.theirs(labelled, WHO).max() - attack.theirs(labelled, WHO).min())
-    for i in range(2):  # the sign of the slope, by differences
-        off = torch.zeros(2, dtype=torch.float64)
-        off[i] = 1e-6
-        rises = loss(state["trigger"] + off) > loss(state["trigger"] - off)
-        moved = float(found["trigger"][i] - state["trigger"][i])
-        assert moved == pytest.approx(-reach if rises else reach, rel=1e-6)
-
-
-def test_the_best_pattern_on_the_way_counts(labelled: FederatedData) -> None:
-    """Steps as long as the range overshoot: the pattern is never worse than the one before."""
-    stayed = 0
-    for seed in range(12):
-        torch.manual_seed(seed)
-        task = Task(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
-        attack, ctx = OptimizedBackdoor(size=2, steps=2, rate=1.0), context(task, round=1)
-        state, theirs = attack.first(ctx, labelled, WHO), attack.theirs(labelled, WHO)
-        seen = Seen(task, task.start()[None], task.buffer_start()[None])
-        found = attack.adapt(ctx, state, labelled, WHO, lambda seen=seen: seen)  # type: ignore[misc]
-        assert found is not None
-        before, after = (
-            float(task.loss(seen.outputs(attack.stamp(theirs, s["trigger"]))[0], torch.zeros(100).long()).mean())
-            for s in (state, found)
-        )
-        same = torch.equal(found["trigger"], state["trigger"])
-        assert after == before if same else after < before
-        stayed += same
-    assert 0 < stayed < 12, "both happen"
-
-
-@pytest.mark.slow
-def test_a_trigger_that_was_looked_for_works_better_on_personal_models() -> None:
-    """Ditto's personal models hold a fixed pattern off, and less so one that follows the shared model."""
-    data = pictures()
-    method = Ditto(lr=0.3, steps=5, lam=0.5, solver=FedAvg(lr=0.3, steps=5, batch=None))
-    how = HOW | {"rounds": 20, "evaluate": 20, "malicious": 2}
-    fixed, looked = (
-        simulate(net(), data, method, attacks=attack, **how)
-        for attack in (Backdoor(size=2, value=1.0), OptimizedBackdoor(size=2))
-    )
-    assert last_success(looked) > last_success(fixed) + 0.1
-    assert last_success(looked, "shared") >= last_success(fixed, "shared")
 
 
 COMMON: dict[str, Any] = {"rounds": 2, "mode": "vmap", "malicious": 1, "attacks": Backdoor(size=1)}
@@ -359,3 +209,22 @@ def test_other_refusals(labelled: FederatedData, linear: Task) -> None:
     with pytest.raises(SettingError, match="needs one label an example"):
         Backdoor().first(context(linear), numbers, WHO)
     assert issubclass(OptimizedBackdoor, Attack)
+
+
+def test_refusals_say_which_attack_they_are_of(labelled: FederatedData, linear: Task) -> None:
+    both: Any = ["random-labels", Backdoor(size=30)]
+    with pytest.raises(SettingError, match=r"^attacks\[1\] \(backdoor\)\.size = 30: it must be at most what fits"):
+        simulate(linear, labelled, FedAvg(), attacks=both, **HOW)
+    with pytest.raises(SettingError, match=r"^attacks\[0\] \(backdoor\)\.target = 9, and the data .* 3 classes"):
+        simulate(linear, labelled, FedAvg(), attacks=Backdoor(target=9), **HOW)
+    numbers = FederatedData.from_arrays([{"train": (torch.zeros(3, 4), torch.zeros(3, 1))}] * 2)
+    how, task = HOW | {"malicious": 1}, Task(nn.Linear(4, 1), "squared_error")
+    for attack in (Backdoor(), RandomLabels()):
+        with pytest.raises(SettingError, match=rf"^attacks\[0\] \({attack.name}\): .* needs .*label"):
+            simulate(task, numbers, FedAvg(), attacks=attack, **how)
+
+
+def test_it_is_warned_that_success_is_measured_on_test_data(labelled: FederatedData, linear: Task) -> None:
+    how: dict[str, Any] = HOW | {"evaluate": {"parts": ["valid"]}}
+    with pytest.warns(NoFiguresWarning, match=r"how often 'backdoor' works .*evaluate\.parts = \['valid'\]"):
+        simulate(linear, labelled, FedAvg(), attacks="backdoor", **how)

@@ -11,6 +11,7 @@ from descant.attacks import ATTACKS, FlippedLabels, RandomLabels
 from descant.context import Context
 from descant.errors import SettingError
 from descant.methods import FedAvg, Local
+from tests.held import personal
 
 WHO = torch.tensor([0, 4])
 
@@ -75,11 +76,10 @@ def test_in_a_run_benign_clients_train_as_ever(labelled: FederatedData, linear: 
     how = {"rounds": 2, "mode": "vmap", "evaluate": 2}
     plain = simulate(linear, labelled, Local(steps=3), **how)
     attacked = simulate(linear, labelled, Local(steps=3), attacks=[RandomLabels()], malicious=[0, 4], **how)
-    assert plain._simulation is not None and attacked._simulation is not None
-    one, other = (run._simulation.store.leaves["v"] for run in (plain, attacked))
+    one, other = personal(plain), personal(attacked)
     assert [torch.equal(one[k], other[k]) for k in everyone.tolist()] == [False, True, True, True, False]
     averaged = simulate(linear, labelled, FedAvg(steps=3), attacks=[RandomLabels()], malicious=2, **how)
-    assert averaged._simulation is not None and len(averaged._simulation.plan.malicious) == 2
+    assert int(averaged.history.federation.members("malicious").sum()) == 2
 
 
 def test_it_needs_attackers_to_be_said_how(labelled: FederatedData) -> None:

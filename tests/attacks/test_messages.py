@@ -14,6 +14,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 import descant as dc
+from descant import FederatedData, Task, simulate
 from descant.attacks import (
     ALIE,
     ATTACKS,
@@ -117,6 +118,7 @@ def test_ipm_points_against_the_mean() -> None:
     assert torch.equal(sent[0], sent[1])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("direction", ["std", "unit", "sign"])
 @given(st.integers(2, 9), st.integers(0, 999))
 def test_min_max_and_min_sum_go_as_far_as_they_may(direction: Any, B: int, seed: int) -> None:
@@ -184,3 +186,11 @@ def test_an_attack_hits_what_the_method_sends(
 def test_impossible_settings_are_refused(name: str, field: str, value: Any) -> None:
     with pytest.raises(SettingError, match=field):
         ATTACKS[name](**{field: value})
+
+
+@pytest.mark.parametrize("name", ["alie", "ipm", "min-max", "min-sum", "mimic", "random-update", "same-value"])
+def test_a_message_without_numbers_can_be_forged(labelled: FederatedData, linear: Task, name: str) -> None:
+    """Of a reference in a subspace of no dimension; and so that nothing warns of deviations of nothing."""
+    how: dict[str, Any] = {"rounds": 2, "mode": "vmap", "malicious": 4}
+    run = simulate(linear, labelled, LpProj(dim=0, steps=1), attacks=name, **how)
+    assert run.collapse is None and [row["refused"] for row in run.rounds.to_dicts()] == [0, 0]

@@ -19,6 +19,7 @@ from descant.attacks import ALIE, Attack, Defence, InnerProduct
 from descant.attacks.searching import most_harmful
 from descant.context import Context
 from descant.errors import SettingError
+from descant.experiment.declaration import Settings
 from descant.mail import Mail
 from descant.methods import FLAME, Ditto, FedAMP, FedAvg, LpProj, Method, Scaffold
 from descant.trees import Tree
@@ -100,6 +101,7 @@ def test_a_round_of_fedavg_is_that_of_a_plain_loop(
         assert harm(factor) > 1.01 * harm(paper), "the paper's factor is not the most harmful here"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "method",
     [PLAIN, Scaffold(lr=0.1, steps=2), Ditto(steps=1, solver=PLAIN), LpProj(steps=2, dim=3), FLAME(steps=2)],
@@ -171,3 +173,15 @@ def test_a_search_is_recorded_and_resumed_as_such() -> None:
     settings = dc.experiment.declaration.Settings.of({"rounds": 1, "attacks": attacks})
     assert settings.attacks == (ALIE(z="search"), InnerProduct(epsilon="search"))
     assert settings.plain()["attacks"] == attacks
+
+
+@pytest.mark.parametrize(
+    ("attack", "said"),
+    [
+        ({"name": "alie", "z": "serch"}, r"attacks\.z = 'serch': input should be a valid number or 'search'$"),
+        ({"name": "ipm", "epsilon": "serch"}, r"attacks\.epsilon = 'serch': input should be .* or 'search'$"),
+    ],
+)
+def test_a_misspelt_search_is_told_the_word(attack: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        Settings.of({"rounds": 1, "attacks": attack})

@@ -17,6 +17,7 @@ from descant.draws import normal
 from descant.errors import SettingError
 from descant.mail import Mail
 from descant.methods import FedAvg, FedPlus, Local, Method
+from tests.held import personal, shared
 
 SEED = 5
 
@@ -79,21 +80,16 @@ def run(task: Task, data: FederatedData, method: Method, **settings: Any) -> Run
     return simulate(task, data, method, **{"rounds": 3, "seed": SEED, "evaluate": 3, "mode": "vmap"} | settings)
 
 
-def server(done: Run) -> dict[str, Tensor]:
-    assert done._simulation is not None and done.collapse is None
-    return done._simulation.server.state
-
-
 @pytest.mark.parametrize("chunk", [1, 5])
 def test_in_a_run_only_attackers_messages_are_forged(labelled: FederatedData, linear: Task, chunk: int) -> None:
     method = FedAvg(lr=0.1, steps=2, batch=None, weighted=False)
     done = run(linear, labelled, method, rounds=1, attacks=[SignFlip(tau=3.0)], malicious=[1, 4], chunk=chunk)
     w = linear.start()
     honest = [
-        server(run(linear, labelled.only([k]), method, rounds=1))["w"] - w for k in range(5)
+        shared(run(linear, labelled.only([k]), method, rounds=1)) - w for k in range(5)
     ]  # what each would have sent
     sent = [factor(1, k, 3.0) * u if k in (1, 4) else u for k, u in enumerate(honest)]
-    assert float((server(done)["w"] - (w + sum(sent) / 5)).abs().max()) <= 1e-12
+    assert float((shared(done) - (w + sum(sent) / 5)).abs().max()) <= 1e-12
     assert done.config["malicious"] == [1, 4]
     assert done.history.spent[1]["bytes_up"].tolist() == [15 * 8] * 5, "attackers pay like everyone"
 
@@ -101,7 +97,7 @@ def test_in_a_run_only_attackers_messages_are_forged(labelled: FederatedData, li
 @pytest.mark.parametrize("method", [FedAvg(steps=2), FedPlus(steps=2)], ids=lambda m: m.name)
 def test_without_attackers_nothing_changes(labelled: FederatedData, linear: Task, method: Method) -> None:
     plain, none = (run(linear, labelled, method, **how) for how in ({}, {"attacks": [SignFlip()], "malicious": 0}))
-    assert all(torch.equal(leaf, server(none)[name]) for name, leaf in server(plain).items())
+    assert torch.equal(shared(plain), shared(none)) and torch.equal(personal(plain), personal(none))
 
 
 def test_an_attacker_may_forge_its_loss(labelled: FederatedData, linear: Task) -> None:
@@ -110,8 +106,8 @@ def test_an_attacker_may_forge_its_loss(labelled: FederatedData, linear: Task) -
         linear, labelled, FedAvg(steps=2), rounds=1, attacks=[SignFlip()], malicious=[4], aggregator=KLoss(k=3)
     )
     w = linear.start()
-    honest = [server(run(linear, labelled.only([k]), FedAvg(steps=2), rounds=1))["w"] - w for k in range(4)]
-    moved = server(done)["w"] - w
+    honest = [shared(run(linear, labelled.only([k]), FedAvg(steps=2), rounds=1)) - w for k in range(4)]
+    moved = shared(done) - w
     assert sum(torch.allclose(moved, u, rtol=0, atol=1e-12) for u in honest) == 1
 
 
@@ -121,8 +117,8 @@ def test_an_attackers_overflow_is_nobodys_collapse(linear: Task) -> None:
     method = Local(lr=0.1, steps=3)
     assert run(linear, data, method).collapse is not None
     attacked = run(linear, data, method, attacks=[SignFlip()], malicious=[0])
-    assert attacked.collapse is None and attacked._simulation is not None
-    assert attacked._simulation.store.leaves["v"].isfinite().all(1).tolist() == [False, True, True]
+    assert attacked.collapse is None
+    assert personal(attacked).isfinite().all(1).tolist() == [False, True, True]
     assert run(linear, data, method, attacks=[SignFlip()], malicious=[1]).collapse is not None
 
 
@@ -130,7 +126,7 @@ def test_a_cohort_of_attackers_that_overflow_is_a_round_without_mail(linear: Tas
     huge = {"train": (torch.full((3, 4), 1e200, dtype=torch.float64), torch.tensor([0, 1, 2]))}
     data, method = FederatedData.from_arrays([huge] * 3, classes=3), FedAvg(lr=0.1, steps=3)
     done = run(linear, data, method, cohort=1, attacks=[SignFlip()], malicious=[0, 1, 2])
-    assert done.collapse is None and torch.equal(server(done)["w"], linear.start())
+    assert done.collapse is None and torch.equal(shared(done), linear.start())
     assert all((row["received"], row["refused"]) == (0, 1) for row in done.history.rounds)
     assert run(linear, data, method, cohort=1).collapse is not None
 

@@ -35,6 +35,7 @@ def test_speed_prints_its_table_and_writes_its_results(tmp_path: Path) -> None:
     assert contenders["plain PyTorch loop"]["ratio_to_plain_loop"] == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", ["a", "e"])
 def test_the_plain_loop_and_fedavg_reach_the_same_model_on_full_batches(
     importable: None, tmp_path: Path, key: str

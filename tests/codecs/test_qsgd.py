@@ -82,6 +82,7 @@ def seen(post: Any, codec: QSGD, v: Tensor, times: int = 20_000) -> Tensor:
     return returned(codec, updates(post, v.expand(times, -1)))["x"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("norm", ["max", "l2"])
 @pytest.mark.parametrize("levels", [1, 5])
 def test_the_mean_of_what_arrives_is_what_was_sent(post: Any, norm: str, levels: int) -> None:

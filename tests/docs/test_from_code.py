@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,8 @@ def test_a_page_reads_in_the_repository_as_it_stands(load: Callable[[str], Modul
     assert "--8<--" not in text and "-->\n<!-- end -->" not in text
     assert "\n:   " not in text, "a definition list, which a repository does not set"
     assert load("pages").as_it_stands(text) == text
+    anchors = re.findall(r'<a id="(.*?)">', text)
+    assert len(set(anchors)) == len(anchors), "a link can lead to one place alone"
 
 
 def test_a_page_in_the_repository_has_no_markup_of_the_site(load: Callable[[str], ModuleType]) -> None:

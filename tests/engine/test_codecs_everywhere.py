@@ -144,6 +144,7 @@ SPECS: list[tuple[Any, Codec]] = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("spec", "codec"), SPECS, ids=str)
 def test_a_codec_by_name_or_mapping_is_the_object(run: Any, spec: Any, codec: Codec) -> None:
     method = FedAvg(lr=0.1, steps=2, batch=4)
@@ -156,6 +157,7 @@ def test_a_codec_by_name_or_mapping_is_the_object(run: Any, spec: Any, codec: Co
 COMPRESSED = [QSGD(), DGC(share=0.1, warmup=2), CountSketch(share=0.1, columns=0.1), LBGM()]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name)
 def test_a_compressed_shared_model_is_personalised_by_steps_on_the_clients_own_data(
     run: Any, task: Task, data: dc.FederatedData, codec: Codec

@@ -62,6 +62,7 @@ def counts(size: int, weights: torch.Tensor, rounds: int) -> torch.Tensor:
     return drawn.bincount(minlength=len(weights)).double()
 
 
+@pytest.mark.slow
 def test_a_uniform_cohort_draws_every_client_alike() -> None:
     """3 of 10 in 3,000 rounds: chi-square (over 1 - S/N, for want of replacement), 9 degrees; 27.9 is 99.9 %."""
     drawn = counts(3, torch.ones(10), 3000)

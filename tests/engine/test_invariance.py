@@ -58,7 +58,7 @@ def thirteen(federation: Any) -> FederatedData:
     return data
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("chunk", [1, 3, 7])
 def test_results_do_not_depend_on_the_chunks(run: Any, thirteen: FederatedData, method: Method, chunk: int) -> None:
@@ -67,7 +67,7 @@ def test_results_do_not_depend_on_the_chunks(run: Any, thirteen: FederatedData, 
     assert accounts(whole) == accounts(cut)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("chunk", [3, 13])
 def test_the_loop_and_the_vectorised_program_agree(
@@ -79,7 +79,7 @@ def test_the_loop_and_the_vectorised_program_agree(
     assert accounts(loop) == accounts(vmapped)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(
     run: Any, thirteen: FederatedData, method: Method
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(
     assert distance(first, other) > 1e-6
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("work", [{"steps": 4}, {"epochs": 2}])
 @pytest.mark.parametrize("batch", [None, 3])
 def test_the_size_of_another_client_does_not_matter(

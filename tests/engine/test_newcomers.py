@@ -77,6 +77,7 @@ def test_a_newcomer_of_fedavg_gets_the_shared_model(task: dc.Task, data: dc.Fede
     np.testing.assert_allclose(losses(run)[list(LATE)], expected, rtol=1e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rounds", [0, 1, 4])
 def test_a_newcomer_of_ditto_is_tied_to_the_shared_model(
     task: dc.Task, data: dc.FederatedData, rounds: int
@@ -104,7 +105,7 @@ def test_a_newcomer_of_ditto_is_tied_to_the_shared_model(
     assert served["personal.test_accuracy.mean@last"] == pytest.approx(np.mean(others))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"mocha"}))  # which trains linear models
 def test_every_method_serves_newcomers_or_says_why_not(task: dc.Task, data: dc.FederatedData, name: str) -> None:
     how: dict[str, Any] = {"rounds": 2, "cohort": 3, "mode": "vmap", "evaluate": 2, "newcomers": 2}

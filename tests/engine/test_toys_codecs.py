@@ -77,7 +77,7 @@ SENDERS: list[Method] = [
 ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", SENDERS, ids=lambda m: m.name)
 @pytest.mark.parametrize(
     "codec", [TopK(share=0.1), LBGM(delta=0.3), QSGD(levels=2, bucket=9)], ids=lambda c: c.name

@@ -100,7 +100,7 @@ def killed(*arguments: Any, **settings: Any) -> None:
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_a_killed_and_resumed_run_ends_as_the_unbroken_one(

@@ -46,7 +46,7 @@ def plain(
     return w, us
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("chunk", [1, 4])
 @pytest.mark.parametrize(("cohort", "lost"), [(4, 0.0), (2, 0.0), (2, 0.5)])
 def test_it_is_a_plain_loop_and_a_client_pays_for_the_rounds_that_it_missed(
@@ -69,6 +69,7 @@ def test_it_is_a_plain_loop_and_a_client_pays_for_the_rounds_that_it_missed(
     assert (len(set(known)) > 1) == (cohort < N)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "projection",
     [Hash(fresh=True), Fold(fresh=True), Hadamard(fresh=True), SeedOnly(fresh=True)],

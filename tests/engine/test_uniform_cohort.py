@@ -7,23 +7,21 @@ import torch
 
 from descant.engine.cohort import sample, sample_uniform
 
-CPU = torch.device("cpu")
-
 
 @pytest.mark.parametrize(("size", "clients"), [(1, 8), (5, 40), (100, 800), (100, 10_000_000)])
 def test_so_many_different_clients_in_order(size: int, clients: int) -> None:
     for round in range(20):
-        drawn = sample_uniform(0, round, size, clients, CPU).tolist()
+        drawn = sample_uniform(0, round, size, clients).tolist()
         assert len(set(drawn)) == size and drawn == sorted(drawn) and drawn[0] >= 0 and drawn[-1] < clients
 
 
 def test_every_client_is_as_likely_as_any() -> None:
     """5 of 40 in 4,000 rounds: chi-square (over 1 - S/N, for want of replacement), 39 degrees; 72.1 is 99.9 %."""
-    drawn = torch.cat([sample_uniform(3, t, 5, 40, CPU) for t in range(4000)])
+    drawn = torch.cat([sample_uniform(3, t, 5, 40) for t in range(4000)])
     counts = drawn.bincount(minlength=40).double()
     assert float(((counts - 500).square() / 500).sum() / (1 - 5 / 40) * (1 - 1 / 40)) < 72.1
 
 
 def test_a_large_cohort_is_drawn_by_keys() -> None:
-    assert sample_uniform(1, 2, 6, 40, CPU).equal(sample(1, 2, 6, torch.ones(40)))
-    assert sample_uniform(1, 2, 40, 40, CPU).tolist() == list(range(40))
+    assert sample_uniform(1, 2, 6, 40).equal(sample(1, 2, 6, torch.ones(40)))
+    assert sample_uniform(1, 2, 40, 40).tolist() == list(range(40))

@@ -161,6 +161,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"fractions": [-0.1]}, r"fractions\[0\] = -0\.1"),
     ({"fractions": [True]}, r"fractions\[0\] = True"),
     ({"fractions": [0.2, 0.2]}, "a fraction stands twice"),
+    ({"fractions": [0.2, 0.2000001]}, "a fraction stands twice, as tables round them"),
+    ({"fractoins": [0.2]}, r"no setting called 'fractoins'\. Did you mean 'fractions'\?"),
+    ({"asumed": True}, r"no setting called 'asumed'\. Did you mean 'assumed'\? .*fractions.*methods.*seeds"),
+    ({"targets": [0.5]}, "'targets' is a setting of a table of bytes"),
+    ({"attacks": {"none": "alie"}}, "the label 'none' cannot be used"),
     ({"malicious": 0.2}, "'malicious' is a setting of a single run"),
     ({"seed": 1}, "'seed' is a setting of a single run"),
     ({"methods": {"a": {"name": "fedavg", "run": {"malicious": 1}}}}, r"methods\.a\.run\.malicious"),
@@ -170,6 +175,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"assumed": [-1], "methods": DEFENDED}, "assumed = -1"),
     ({"assumed": ["many"], "methods": DEFENDED}, "assumed = 'many'"),
     ({"assumed": [1, 1], "methods": DEFENDED}, "a number stands twice"),
+    ({"assumed": [0.1, 0.10000001], "methods": DEFENDED}, "a number stands twice"),
 ]
 
 

@@ -134,6 +134,28 @@ def settings() -> dict[str, Any]:
     }
 
 
+def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> None:
+    methods = {"alone": {"name": "local", "steps": 1}, "together": {"name": "fedavg", "steps": 1}}
+    data = {"name": "synthetic", "clients": 4, "samples": 20, "dim": 4, "classes": 3}
+    file = tmp_path / "budget.yaml"
+    file.write_text(yaml.safe_dump({"data": data, "methods": methods, "rounds": 3, "mode": "vmap"}))
+    out = ["budget", str(file), "--out", str(tmp_path / "runs"), "-q", "--budget", "500", "--target", "0"]
+    told = CliRunner().invoke(app, [*out, "--json"])
+    assert told.exit_code == 0, told.output
+    rows = [row for line in told.stdout.splitlines() if (row := json.loads(line))["event"] == "budget"]
+    runs = {run.config["label"]: run for run in map(Run.load, (tmp_path / "runs").glob("*seed*"))}
+    for row in rows:
+        run = runs[row["method"]]
+        if row["budget"]:
+            round, accuracy = within(run, 500) or (0, None)
+            assert (row["value"], row["reached"]) == (accuracy, int(round > 0))
+        else:
+            assert (row["value"], row["reached"]) == ((reaching(run, 0.0) or (0, None))[1], 1)
+    assert len(rows) == 4 and (tmp_path / "runs" / "budget.csv").is_file()
+    assert "together" in CliRunner().invoke(app, out, env={"COLUMNS": "120"}).stdout
+
+
+@pytest.mark.slow
 def test_lp_proj_reaches_the_papers_target_for_4620_numbers(settings: dict[str, Any], tmp_path: Path) -> None:
     """Table 5 of lp-proj, Synthetic(0, 0): 4,620 at .6, which is 2 rounds of 21 (100 + 10)."""
     file = tmp_path / "budget.yaml"
@@ -161,6 +183,9 @@ def test_lp_proj_reaches_the_papers_target_for_4620_numbers(settings: dict[str, 
         ({"budgets": ["3 apples"]}, r"budgets\[0\]"),
         ({"budgets": [100, 0]}, r"budgets\[1\]"),
         ({"budgets": True}, r"budgets\[0\]"),
+        ({"budgets": 1.5}, r"budgets\[0\] = 1\.5: it must be a whole number of bytes"),
+        ({"budgets": "1.0005 kB"}, r"budgets\[0\] = '1\.0005 kB': it must be a whole number"),
+        ({"budgets": float("inf")}, r"budgets\[0\] = inf"),
         ({"budgets": [1000, "1 kB"]}, "twice"),
         ({"targets": ["high"]}, r"targets\[0\] = 'high'"),
         ({"budgets": ["30 kB"], "papers": True}, r"budgets\[0\] = '30 kB': the papers' count is in numbers"),
@@ -175,10 +200,25 @@ def test_goals_that_are_none_are_refused_by_name(values: dict[str, Any], named: 
 
 @pytest.mark.parametrize(
     ("written", "size"),
-    [(5, 5), ("5", 5), ("300 kB", 300_000), ("1.5MB", 1_500_000), (".5 GB", 5 * 10**8), ("2k", 2000)],
+    [
+        *((5, 5), ("5", 5), ("300 kB", 300_000), ("1.5MB", 1_500_000), (".5 GB", 5 * 10**8), ("2k", 2000)),
+        *((1e6, 10**6), ("5.", 5), ("4.35 kB", 4350), ("0.29 MB", 290_000)),  # which floating numbers miss
+    ],
 )
 def test_budgets_as_people_write_them(written: int | str, size: int) -> None:
     assert Goals.of(budgets=written).budgets == (size,)
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("target=0.5", "targets"), ("budget=1000", "budgets")])
+def test_a_setting_that_there_is_not_is_refused_before_anything_else(
+    wrong: str, meant: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "budget.yaml"
+    file.write_text("data: synthetic\nmethods: [fedavg]\nrounds: 1\n")
+    told = CliRunner().invoke(app, ["budget", str(file), "--set", wrong, "--out", str(tmp_path / "runs")])
+    assert isinstance(told.exception, SettingError)
+    name = wrong.partition("=")[0]
+    assert f"there is no setting called '{name}'. Did you mean '{meant}'?" in str(told.exception)
 
 
 def test_figures_that_cannot_be_are_refused() -> None:

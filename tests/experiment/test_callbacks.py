@@ -89,6 +89,7 @@ def test_a_callback_is_told_everything_in_order() -> None:
     assert told.sent == run.history.rounds[-1]["bytes_up"] > 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("asked", [("round", 3), ("evaluated", 2), ("evaluated", 0)])
 def test_a_stopped_run_ends_with_its_round_evaluated_and_says_so(asked: tuple[str, int], tmp_path: Path) -> None:
     told = Told(stop=asked)

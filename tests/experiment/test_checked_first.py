@@ -11,6 +11,7 @@ from torch import nn
 import descant as dc
 from descant.engine import Record
 from descant.errors import SettingError
+from descant.experiment.attackgrid import attack_grid
 from descant.experiment.cells import Cell
 from descant.experiment.grid import comparison
 from descant.methods import EWC, FedAMP, FedAvg, LpProj
@@ -54,6 +55,46 @@ def test_a_refusal_comes_before_the_first_cell(changes: dict[str, Any], message:
     with pytest.raises(SettingError, match=message):
         list(comparison(values(**changes), tmp_path / "grid").run(refuse))
     assert not (tmp_path / "grid").exists()
+
+
+FRACTIONS: dict[str, Any] = {"attacks": {"flip": "sign-flip", "stamp": {"name": "backdoor"}}, "fractions": [0, 0.5]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"own_start": True},
+            r"methods\.amp: own_start: .*; leave the method out, or give it a value of its own, "
+            r"methods\.amp\.run\.own_start$",
+        ),
+        (
+            {"methods": {"amp": {"name": "fedamp", "run": {"own_start": True}}}},
+            r"methods\.amp: own_start: .*; leave the method out, or change methods\.amp\.run\.own_start$",
+        ),
+        ({"fractions": [0.5, 0.95]}, r"^fractions = 0\.95: it must be a smaller fraction; it is 6 of 6 clients"),
+        (
+            {"attacks": {"mine": {"attacks": "sign-flip", "fractions": [0.92]}}},
+            r"^attacks\.mine\.fractions = 0\.92: it must be a smaller fraction; it is 6 of 6 clients",
+        ),
+        ({"attacks": {"stamp": {"name": "backdoor", "size": 30}}}, r"^attacks\.stamp\[0\] \(backdoor\)\.size = 30"),
+        (
+            {"attacks": {"flips": [{"name": "flipped-labels", "source": 1, "target": 7}]}},
+            r"^attacks\.flips\[0\] \(flipped-labels\)\.target = 7, and the data 'synthetic' has 3 classes",
+        ),
+    ],
+)
+def test_a_table_of_robustness_names_what_the_user_wrote(changes: dict[str, Any], message: str) -> None:
+    def refuse(cell: Cell, record: Record) -> None:
+        raise AssertionError(f"{cell} was run")
+
+    with pytest.raises(SettingError, match=message):
+        list(attack_grid(values(**FRACTIONS | changes)).grid.run(refuse))
+
+
+def test_objects_under_attack_by_everyone_are_refused_too() -> None:
+    with pytest.raises(SettingError, match=r"fractions = 0\.95: .*6 of 6 clients"):
+        dc.robustness(dc.Task(nn.Linear(4, 3)), DATA, [FedAvg()], attacks=["sign-flip"], fractions=[0.95], rounds=1)
 
 
 @pytest.mark.parametrize(

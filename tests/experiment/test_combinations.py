@@ -59,7 +59,7 @@ class StopAfter(Callback):
         return Stop("enough") if self.when == "evaluated" and round == 3 else None
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("keep", ["chosen", "last"])
 @pytest.mark.parametrize("when", ["round", "evaluated"])
 @pytest.mark.parametrize("store", ["memory", "disk"])

@@ -22,6 +22,7 @@ FEDAVG = dc.methods.FedAvg(steps=2, batch=None)
 HOW: dict[str, Any] = {"rounds": 6, "mode": "vmap", "evaluate": 6}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["memory", "disk"])
 @pytest.mark.parametrize("stop", [4, 5])  # just after a round that was looked at, and after the next
 def test_an_interrupted_run_has_the_health_of_the_unbroken_one(tmp_path: Path, store: str, stop: int) -> None:

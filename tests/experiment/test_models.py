@@ -119,6 +119,7 @@ def collapsing(**how: Any) -> dc.Run:
     return dc.simulate(dc.Task(nn.Linear(4, 1), "squared_error"), data, method, rounds=20, **how)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_run_that_collapses_keeps_the_models_of_the_round_before(tmp_path: Path, store: Any) -> None:
     live = collapsing(out=tmp_path, store=store)
@@ -162,6 +163,7 @@ def test_clients_go_by_name_or_number() -> None:
         run.shared()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", ["linear", {"name": "mlp", "hidden": [7, 5]}])
 def test_a_run_from_settings_needs_nothing_but_its_folder(tmp_path: Path, model: Any) -> None:
     asked = {

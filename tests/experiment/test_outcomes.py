@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite, nan
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from descant.errors import SettingError
-from descant.experiment.attackgrid import CLEAN, Place
+from descant.experiment.attackgrid import CLEAN, NONE, Place
 from descant.experiment.outcomes import Outcome, outcomes, outcomes_frame, worst_cases
 
 METHODS, ATTACKS, FRACTIONS = ("a", "b"), (CLEAN, "x", "y", "z"), (0.2, 0.5)
@@ -67,6 +68,12 @@ def test_a_collapse_is_a_star_with_its_round_and_has_no_figure() -> None:
     frame = outcomes_frame([outcome(at, collapsed=(76, 83)), outcome(at, 0.885)], "accuracy")
     assert frame["collapsed"].to_list() == [2, 0] and frame["collapsed_round"].to_list() == [76, None]
     assert frame["test_accuracy"].to_list() == [None, 0.885] and frame["variance"].to_list() == [None, 0.02]
+
+
+def test_nothing_attacks_what_sends_nothing() -> None:
+    found = [replace(outcome(Place("a", attack, 0.5)), mute=True) for attack in ("x", "y")]
+    (worst,) = worst_cases(found).values()
+    assert worst == replace(found[0], place=Place("a", NONE, 0.5))
 
 
 def test_a_table_needs_a_run() -> None:

@@ -182,6 +182,7 @@ def test_what_means_the_same_is_the_same_cell() -> None:
     assert RunSettings.of(run).identity()["data"]["seed"] == "run"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", ["linear", {"name": "mlp", "hidden": [4]}, "svm"])
 def test_a_model_for_bce_gives_one_logit(tmp_path: Path, model: Any) -> None:
     rng = np.random.default_rng(0)

@@ -111,3 +111,17 @@ def quadratics(regression: FederatedData) -> tuple[Vector, Vector, Vector]:
     parts = [(A.numpy(), b.numpy()) for A, b in map(regression.train.client, range(len(regression)))]
     H = np.stack([2 * A.T @ A / len(b) for A, b in parts])
     return H, np.stack([2 * A.T @ b / len(b) for A, b in parts]), np.array([len(b) for _, b in parts], dtype=float)
+
+
+@pytest.fixture(scope="session")
+def two(data: FederatedData) -> FederatedData:
+    """The clients of `data`, with class 2 against the others: labels 1 and -1."""
+    parts = [data.train.client(k) for k in range(len(data))]
+    return FederatedData.from_arrays([{"train": (X, 2.0 * (y == 2) - 1)} for X, y in parts])
+
+
+@pytest.fixture(scope="session")
+def score() -> Task:
+    """One score an example."""
+    torch.manual_seed(1)
+    return Task(nn.Linear(FEATURES, 1).double(), loss="hinge")

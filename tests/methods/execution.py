@@ -36,6 +36,7 @@ def federation() -> FederatedData:
     return FederatedData.from_arrays(clients, classes=3)
 
 
+@cache
 def task() -> Task:
     torch.manual_seed(2)
     return Task(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).double())

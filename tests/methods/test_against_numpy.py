@@ -206,7 +206,7 @@ def test_fedavg(
     check(trained(linear, data, method, cohort, everyone), w, None)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_fedprox(data: FederatedData, linear: Task, cohort: int, everyone: bool) -> None:
     oracle = federation(data, linear, cohort, everyone)
@@ -223,7 +223,7 @@ def test_local(data: FederatedData, linear: Task, cohort: int, everyone: bool, g
     check(run, *oracle.local(lr=0.2, steps=6))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("mu", [0.0, 0.7])
 def test_ditto_over_fedavg_and_over_fedprox(
@@ -237,7 +237,7 @@ def test_ditto_over_fedavg_and_over_fedprox(
     check(trained(linear, data, method, cohort, everyone), *expected)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [{}, {"reset": True}, {"weighted": True}], ids=str)
 def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, option: Solver) -> None:
@@ -247,7 +247,7 @@ def test_pfedme(data: FederatedData, linear: Task, cohort: int, everyone: bool, 
     check(trained(linear, data, method, cohort, everyone), *oracle.pfedme(**settings))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_lp_proj(data: FederatedData, linear: Task, cohort: int, everyone: bool, p: float) -> None:

@@ -24,7 +24,7 @@ PARTICIPATION = pytest.mark.parametrize("trainers", ["cohort", "everyone"])
 STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_shared_model_of_ditto_is_its_solvers(
     moved(mlp, alone)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize("work", [WORK, {"lr": 0.1, "epochs": 2, "batch": 4, "clip": 0.3, "weight_decay": 0.1}])
@@ -60,7 +60,7 @@ def test_ditto_with_lambda_0_is_local_training(
     moved(mlp, local)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("fate", ["drop", "keep"])
 def test_fedprox_with_mu_0_is_fedavg(data: FederatedData, mlp: Task, fate: Any, stragglers: float) -> None:
@@ -70,7 +70,7 @@ def test_fedprox_with_mu_0_is_fedavg(data: FederatedData, mlp: Task, fate: Any, 
     moved(mlp, avg)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @STRAGGLERS
 @pytest.mark.parametrize(

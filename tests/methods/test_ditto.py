@@ -51,6 +51,7 @@ def test_fine_tuning_is_the_loop_over_clients(
     assert far(w, linear.start()) > 1e-2
 
 
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_a_solver_that_falls_silent_leaves_the_last_model_that_was_heard(
     data: FederatedData, linear: Task, oracle: Any, cohort: int, everyone: bool
@@ -76,6 +77,7 @@ def test_fine_tuning_over_a_solver_that_falls_silent_begins_with_its_last_model(
     assert far(personal(done), np.stack([loop.tune(k, w, w, 0.8) for k in range(7)])) <= 1e-10
 
 
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_what_travels_and_what_is_computed_in_fine_tuning(
     data: FederatedData, linear: Task, oracle: Any, cohort: int, everyone: bool

@@ -47,7 +47,7 @@ def loss(theta: Vector, X: Vector, y: NDArray[np.int64]) -> float:
     return float(np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(len(y)), y]))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("after", [None, 2])
 @pytest.mark.parametrize("lams", [(0.05, 0.1, 0.2), (0.1, 1.0, 2.0), (0.3, 4.0)])

@@ -33,7 +33,7 @@ class Middle(Aggregator):
         return {name: leaf.median(0).values for name, leaf in leaves.items()}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("everyone", "stragglers"), [(False, 0.0), (True, 0.6)])
 @pytest.mark.parametrize("aggregator", ["mean", Middle()], ids=["mean", "median"])
 @pytest.mark.parametrize("solver", [FedAvg(**MINI), FedProx(mu=0.5, **MINI)], ids=["fedavg", "fedprox"])
@@ -110,6 +110,7 @@ def statistics(done: Run) -> Tensor:
     return torch.stack([torch.cat([layer.running_mean, layer.running_var]) for layer in layers])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", ["shared", "local"])
 def test_running_statistics_go_from_the_shared_model_to_the_fine_tuned_one(
     data: FederatedData, buffers: Any, monkeypatch: pytest.MonkeyPatch

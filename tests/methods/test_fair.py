@@ -50,7 +50,7 @@ def apart(a: Run, b: Run) -> float:
 # q-FFL
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("L", [None, 3.0])
 @pytest.mark.parametrize("settings", [{}, {"cohort": 3, "stragglers": 0.5}], ids=str)
 def test_q_0_is_fedavg_with_the_plain_average(
@@ -168,7 +168,7 @@ def test_a_larger_t_serves_the_worst_client_better(plane: Task, regression: Fede
 # AFL
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("draw", ["uniform", "mixture"])
 @pytest.mark.parametrize("gamma", [0.02, 0.5])
 def test_the_mixture_stays_on_the_simplex(data: FederatedData, linear: Task, draw: Any, gamma: float) -> None:
@@ -230,7 +230,7 @@ def test_every_number_beside_the_update_is_on_the_bill(data: FederatedData, line
         assert row["scored"] > 0, "the loss is paid for"
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @FAIR
 @pytest.mark.parametrize(
     "aggregator",

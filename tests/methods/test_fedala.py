@@ -16,7 +16,7 @@ from tests.methods.runs import MINI, ROUNDS, N, cohort_of, column, deployed, far
 HEAD = np.arange(43) >= 25  # the last layer's numbers
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize(
     ("layers", "on"), [(None, HEAD), (("0.weight", "2"), HEAD | (np.arange(43) < 20))], ids=str

@@ -24,7 +24,7 @@ def told(method: FedAMP, w: torch.Tensor) -> torch.Tensor:
     return leaf.rows
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("alpha", [None, 0.05])
 def test_it_is_algorithm_1_client_by_client(

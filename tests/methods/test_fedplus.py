@@ -38,7 +38,7 @@ def same(a: Tensor, b: Tensor, task: Task, within: float = 1e-10) -> None:
     assert float((b - task.start()).abs().max()) > 1e-2, "training went somewhere"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("cohort", "stragglers", "trainers"), [(None, 0.6, "cohort"), (4, 0.0, "cohort"), (4, 0.6, "everyone")]
 )
@@ -64,7 +64,7 @@ def test_with_sigma_0_started_at_the_mean_it_is_fedavg(
     same(shared(run(mlp, data, plus, **settings)), shared(run(mlp, data, avg, **settings)), mlp)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @COHORT
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_with_sigma_0_started_at_the_median_it_is_rfa_or_the_coordinate_wise_med
     assert float((other - shared(run(mlp, data, robust, cohort=cohort))).abs().max()) > 1e-4
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @COHORT
 @STRAGGLERS
 def test_with_an_indicator_started_at_the_mean_it_is_fedprox_at_the_rate_eta_kappa(

@@ -144,7 +144,7 @@ def objective(problem: Quadratics, method: FedPlus, W: Array, w: Array) -> float
 ROUGH, EVEN = quadratics(0.5, 2.0), quadratics(0.97, 1.03)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @VARIANTS
 @COHORT
 @pytest.mark.parametrize(("sigma", "delta", "steps"), [(1.0, 0.5, 1), (10.0, 0.1, 3)])
@@ -258,6 +258,7 @@ def test_corollary_1_a_without_a_penalty_every_party_ends_at_its_own_minimum() -
     np.testing.assert_allclose(W, EVEN.m, atol=1e-9)  # (20)
 
 
+@pytest.mark.slow
 def test_corollary_1_b_with_the_indicator_it_is_the_fixed_point_of_fedprox() -> None:
     sigma = 1.5
     W, w = last(FedPlus(penalty=Indicator(), sigma=sigma, **EXACT), EVEN, 60)

@@ -23,7 +23,7 @@ COHORTS = pytest.mark.parametrize("cohort", [4, ALL])
 STRAGGLERS = pytest.mark.parametrize("stragglers", [0.0, 0.6])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("cohort", "stragglers"), [(4, 0.6), (ALL, 0.0)])
 @pytest.mark.parametrize(
     "settings",
@@ -53,7 +53,7 @@ def test_lp_proj_2_by_admm_in_the_whole_space_is_flame(
     moved(at_zero, shared(flame))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @COHORTS
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_without_its_tie_flame_is_local_training(
     moved(mlp, local)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("rho", [0.02, 0.3])
 def test_flame_without_its_dual_is_pfedme(data: FederatedData, mlp: Task, rho: float, stragglers: float) -> None:
@@ -95,7 +95,7 @@ def test_where_rho_is_lambda_alpha_flame_sends_its_personal_model(
     moved(mlp, personal(done)[heard])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("lam", [0.5, 1.0])
 def test_where_rho_is_lambda_alpha_and_the_pull_is_global_flame_is_pfedme_at_the_rate_1_over_lambda(
@@ -111,7 +111,7 @@ def test_where_rho_is_lambda_alpha_and_the_pull_is_global_flame_is_pfedme_at_the
     assert float(held.by_clients(flame)["pi"].abs().max()) > 1e-4
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("rho", [0.0, 0.05])
 def test_fedadmm_without_its_dual_is_fedavg_and_with_a_penalty_fedprox(

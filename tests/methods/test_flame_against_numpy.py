@@ -213,7 +213,7 @@ def test_fedadmm(data: FederatedData, linear: Task, cohort: int, option: Setting
     check(done, told.fedadmm(**settings))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("method", [FLAME, FedADMM])
 def test_the_inexact_rule_or_the_cap(

@@ -17,7 +17,7 @@ def seven() -> Regression:
     return Regression.drawn(7, smoothness=1.5)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("cohort", "weighted"), [(None, False), (3, False), (3, True)])
 @pytest.mark.parametrize("pull", ["local", "global"])
 def test_the_dual_is_what_ties_theta_to_w_i(

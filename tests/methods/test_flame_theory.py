@@ -64,7 +64,7 @@ def test_flame_finds_the_weighted_mean_of_orthogonal_designs() -> None:
     assert distance(s["w"], lam * w) > 0.1
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @PARTICIPATION
 def test_lp_proj_2_by_admm_converges_to_the_solution_of_its_problem(
     seven: Regression, cohort: int | None, weighted: bool

@@ -91,7 +91,7 @@ def test_each_is_the_loop_over_clients(
     assert far(expected, theta) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [LGFedAvg, FedPer, FedBN])
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_to_keep_everything_is_local_training(data: FederatedData, mlp: Task, kind: Any, stragglers: float) -> None:
@@ -103,7 +103,7 @@ def test_to_keep_everything_is_local_training(data: FederatedData, mlp: Task, ki
     assert sum(row["bytes_down"] for row in done.history.rounds) == 0
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_to_keep_nothing_is_fedavg(data: FederatedData, mlp: Task, kind: Any, weighted: bool) -> None:
@@ -112,7 +112,7 @@ def test_to_keep_nothing_is_fedavg(data: FederatedData, mlp: Task, kind: Any, we
     assert far(deployed(done), parameters_to_vector(shared.parameters()).detach().expand(N, -1)) <= 1e-12
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [LGFedAvg, FedPer, FedRep])
 def test_what_is_kept_is_neither_sent_nor_changed_by_others(data: FederatedData, mlp: Task, kind: Any) -> None:
     """A client that rests in the second round keeps its layers as they were, whatever the others send."""
@@ -181,7 +181,7 @@ def several() -> FederatedData:
     return FederatedData.from_arrays([{"train": pair} for pair in zip(rows, labels, strict=True)], classes=3)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["vmap", "loop"])
 @pytest.mark.parametrize("buffers", ["shared", "local"])
 @pytest.mark.parametrize("cohort", [5, 2])

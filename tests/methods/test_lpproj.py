@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from descant import FederatedData, Task
+from descant import FederatedData, Task, simulate
 from descant.coupling import Dense, Identity, Orthogonal, Projection
-from descant.methods import RSA, Local, LpProj, Method, PFedMe, PowerLaw, Stages
+from descant.errors import NoTieWarning
+from descant.methods import RSA, Local, LpProj, LpProjADMM, Method, PFedMe, PowerLaw, Stages
 from tests.coupling.projecting import KINDS
 from tests.held import personal, shared
 from tests.methods.lpproj_loop import D, Oracle, matrix, reference, run
@@ -33,7 +34,7 @@ def from_round_3(first: float, then: float) -> tuple[Stages, Callable[[int], flo
     return Stages(values=((1, first), (3, then))), lambda t: first if t < 3 else then
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
 def test_eta_may_depend_on_the_round(
@@ -71,7 +72,7 @@ def test_nu_may_depend_on_the_round(
     assert all(a > b for a, b in zip(steps[0][1:], steps[1][1:], strict=True)), "a smaller nu takes more steps"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 def test_rsa_is_the_loop_over_clients(
     data: FederatedData, linear: Task, slope: Any, cohort: int, everyone: bool
@@ -86,7 +87,7 @@ def test_rsa_is_the_loop_over_clients(
     assert far(w, theta) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
@@ -105,7 +106,7 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
 EVERY_KIND = pytest.mark.parametrize("projection", KINDS.values(), ids=KINDS)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @EVERY_KIND
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_lp_proj_with_any_projection_is_the_loop_over_clients(
@@ -122,7 +123,7 @@ def test_lp_proj_with_any_projection_is_the_loop_over_clients(
     assert far(w, np.zeros(P.dim)) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize("everyone", [False, True])
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_lp_proj_in_the_whole_space_with_p_1_is_rsa(
     assert far(personal(rsa), at_zero.start()[None]) > 1e-2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @STRAGGLERS
 @pytest.mark.parametrize(
     "method",
@@ -188,3 +189,10 @@ def test_on_quadratics_it_finds_the_solution_of_its_objective(
     assert far(personal(done), x) < 1e-6
     if "nu" in inner:
         assert sum(row["capped"] for row in done.history.rounds) == 0
+
+
+@pytest.mark.parametrize("method", [LpProj(dim=0, **MINI), LpProjADMM(dim=0, **MINI)], ids=lambda m: m.name)
+def test_a_reference_without_numbers_is_warned_of(data: FederatedData, linear: Task, method: Method) -> None:
+    said = rf"method\.dim = 0 \({method.name}\): the reference has no number, .* every client trains alone"
+    with pytest.warns(NoTieWarning, match=said):
+        simulate(linear, data, method, rounds=1, mode="vmap")

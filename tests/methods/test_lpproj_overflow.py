@@ -53,7 +53,7 @@ def test_a_reference_that_has_overflowed_is_a_collapse(
     assert (done.collapse.round, done.collapse.why) == (2, "the server's 'w' is not finite")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @PARTICIPATION
 @AT_P_1
 def test_as_in_the_authors_code_one_that_is_not_a_number_lets_go(

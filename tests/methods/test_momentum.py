@@ -52,7 +52,7 @@ METHODS = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.name))
 def test_a_single_step_has_no_momentum_and_several_have(
     data: dc.FederatedData, linear: dc.Task, method: Method

@@ -129,7 +129,7 @@ def test_every_method_takes_an_optimizer(
     assert losses[1] < losses[0] or one_model  # it may be pulled to and fro
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [kind for kind in DESCENTS.values() if not issubclass(kind, FedPlus)])
 def test_a_rate_by_round_is_that_rate_in_each_round(
     data: dc.FederatedData, linear: dc.Task, kind: type[Descent]

@@ -68,7 +68,7 @@ METHODS: dict[str, Method] = {
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_chunks_and_the_loop_change_nothing(method: Method, trainers: str) -> None:
@@ -81,14 +81,14 @@ def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
     assert_compiled_steps_give_what_vmap_gives(method)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(method: Method, tmp_path: Path, store: str) -> None:
     assert_a_resumed_run_ends_as_the_unbroken_one(method, tmp_path, store=store, commit=1)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layers", [(), ("0", "2")], ids=["nothing", "everything"])
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_to_keep_nothing_or_everything_survives_a_disk(tmp_path: Path, layers: tuple[str, ...], store: str) -> None:

@@ -74,6 +74,7 @@ def test_at_the_optimum_the_control_variates_are_the_gradients_there(
     assert np.abs(found.sum(0)).max() < 1e-8 and np.abs(found).max() > 0.1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("settings", [{}, {"cohort": 2}, {"cohort": 3, "stragglers": 0.6}], ids=str)
 def test_c_is_the_mean_of_all_c_k_after_every_round(
     plane: Task, regression: FederatedData, settings: dict[str, Any]

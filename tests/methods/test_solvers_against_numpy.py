@@ -252,7 +252,7 @@ def test_the_shared_model(data: FederatedData, linear: Task, oracle: Federation,
     assert np.abs(w[-1] - w[0]).max() > 1e-2, "it went somewhere"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_CASE
 def test_ditto_over_it(data: FederatedData, linear: Task, oracle: Federation, case: str) -> None:
     solver, expected = CASES[case]
@@ -263,7 +263,7 @@ def test_ditto_over_it(data: FederatedData, linear: Task, oracle: Federation, ca
         close(flat(done.personal(k)), v)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_the_control_variates(data: FederatedData, linear: Task, oracle: Federation, option: Any) -> None:
     done = run(linear, data, Scaffold(**WORK, option=option), oracle)

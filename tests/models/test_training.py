@@ -58,7 +58,7 @@ def stepped(model: nn.Module, inputs: Tensor, targets: Tensor, loss: str) -> dic
     return {name: tensor for name, tensor in own.state_dict().items() if tensor.is_floating_point()}
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES])
 def test_a_round_is_the_mean_of_the_clients_gradient_steps(make: Make, name: str) -> None:
     settings, shape, classes, kind = CASES[name]

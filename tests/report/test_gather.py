@@ -9,9 +9,12 @@ import pytest
 
 from descant.errors import SettingError
 from descant.experiment import Run
+from descant.experiment.attackgrid import attack_grid
 from descant.report import Report
 from descant.report.gather import differing, find, gather
+from descant.report.making import report
 from descant.report.series import chosen, per_client
+from descant.report.tables import notices, summary_rows
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +96,48 @@ def test_rounds_are_chosen_from_the_first_on_in_charts_as_in_tables(folder: Path
 def test_names_that_look_alike_in_a_link_get_keys_of_their_own(runs: list[Run]) -> None:
     named = [changed(runs[0], data__name=name) for name in ("my data", "my-data", "数据")]
     assert len({experiment.key for experiment in gather(named)}) == 3
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that `descant robustness` left: two methods, clean and with two of five clients malicious."""
+    folder = tmp_path_factory.mktemp("attacked")
+    values = {
+        "data": {"name": "synthetic", "clients": 5, "samples": 20, "dim": 3, "classes": 3},
+        "methods": {"together": {"name": "fedavg", "steps": 1}, "alone": {"name": "local", "steps": 1}},
+        "attacks": ["sign-flip"],
+        "fractions": [0, 0.4],
+        "rounds": 1,
+        "mode": "vmap",
+    }
+    list(attack_grid(values, folder).grid.run())
+    (folder / "robustness.html").write_text("the page")
+    return folder
+
+
+def test_runs_with_other_benign_clients_are_told_apart(attacked: Path) -> None:
+    made = Report.of(attacked)
+    assert [experiment.title for experiment in made.experiments] == [
+        "synthetic, nobody attacks",
+        "synthetic, 2 of 5 clients attack",
+    ]
+    for experiment in made.experiments:
+        benign = {tuple(run.history.federation.members("benign")) for e in experiment.entries for run in e.runs}
+        assert len(experiment.entries) == 2 and len(benign) == 1
+        (note, *_) = notices(experiment, summary_rows(experiment))
+        assert "other malicious clients" in note and str(attacked / "robustness.html") in note
+    assert made.notes == list(made.experiments[0].notes)
+    assert report(attacked).notes == report(iter([attacked])).notes == made.notes
+
+
+def test_nothing_is_said_where_benign_clients_are_the_same(attacked: Path, folder: Path) -> None:
+    clean = [run for run in map(Run.load, find([attacked])) if not run.config["malicious"]]
+    assert Report(clean).notes == Report.of(folder).notes == []
+    named = [changed(run, malicious=malicious) for run in clean for malicious in ([0], [1])]
+    titles = [experiment.title for experiment in gather(named)]
+    assert titles == ["synthetic, the clients 0 attack", "synthetic, the clients 1 attack"]
+
+
+def test_a_first_round_before_the_beginning_is_refused(folder: Path) -> None:
+    with pytest.raises(SettingError, match="first = -3: rounds are counted from 0"):
+        Report.of(folder, first=-3)

@@ -56,6 +56,7 @@ def close(got: Any, expected: Any) -> None:
 FULL = {"lr": 0.2, "steps": 3, "batch": None}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["vmap", "loop"])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_shared_statistics_are_averaged_with_the_model(mode: Any, weighted: bool) -> None:
@@ -110,7 +111,7 @@ def test_local_statistics_stay_with_their_client() -> None:
     assert not torch.isclose(own[0]["1.running_mean"], own[1]["1.running_mean"]).any()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", ["shared", "local"])
 @pytest.mark.parametrize(
     "method",

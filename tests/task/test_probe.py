@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from descant.errors import SettingError, TaskError
-from descant.execution import Loop, Vmap, choose
+from descant.execution import Loop, Mode, Vmap, choose
 from descant.task import Batch, Task
 
 Helper = Callable[..., Any]
@@ -229,3 +229,41 @@ def test_a_choice_that_rounding_decides_does_not_speak_against_vmap(monkeypatch:
     assert choose(Task(nn.Linear(4, 3)), inputs.float(), targets)[0].mode == "vmap"
     monkeypatch.setattr(Vmap, "grads", lambda self, *rest: (exact(self, *rest)[0] * 1.01, rest[1]))
     assert choose(Task(nn.Linear(4, 3)), inputs.float(), targets)[0].mode == "loop"
+
+
+class Counting(Task):
+    """A task that counts how often its objective was asked for."""
+
+    asked = 0
+
+    def objective(self, predict: Callable[[Tensor], Tensor], x: Tensor, batch: Batch) -> Tensor:
+        self.asked += 1
+        return super().objective(predict, x, batch)
+
+
+@pytest.mark.parametrize("mode", ["auto", "vmap", "loop"])
+def test_a_module_is_tried_once_on_examples_of_one_kind(mode: Mode) -> None:
+    task = Counting(nn.Linear(4, 3))
+    first = choose(task, *vectors(3), mode=mode)
+    before = task.asked
+    again = choose(task, *vectors(3), mode=mode)
+    assert task.asked == before > 0 and (type(again[0]), again[1]) == (type(first[0]), first[1])
+    choose(task, *vectors(2), mode=mode)
+    assert task.asked > before, "of another shape"
+
+
+def test_what_was_found_out_is_found_again_for_models_that_mix_or_do_not_vectorise() -> None:
+    task = Task(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
+    choose(task, *vectors(3), mode="loop")  # which finds nothing out about vmap
+    assert [getattr(choose(task, *vectors(3))[0], "mixes", None) for _ in range(2)] == [True, True]
+    choosy = Task(Choosy())
+    assert choose(choosy, *vectors(3))[1] == choose(choosy, *vectors(3))[1] != "vectorises"
+    with pytest.raises(TaskError, match="does not run under vmap"):
+        choose(choosy, *vectors(3), mode="vmap")
+
+
+def test_a_module_that_was_tried_is_refused_other_targets_as_ever() -> None:
+    task, (inputs, targets) = Task(nn.Linear(4, 3)), vectors(3)
+    choose(task, inputs, targets)
+    with pytest.raises(TaskError, match=r"cannot be trained on examples of shape \(4,\)"):
+        choose(task, inputs, targets + 7)

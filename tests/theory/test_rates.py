@@ -74,7 +74,7 @@ def test_the_simulators_reference_moves_as_the_exact_error_assumes(beta: float, 
     found = references(method, h, torch.full_like(h, b), rounds=rounds, cohort=S, seed=5)
     w = torch.zeros(3, dtype=torch.float64)
     for t in range(rounds):
-        cohort = sample_uniform(5, t + 1, S, K, torch.device("cpu"))
+        cohort = sample_uniform(5, t + 1, S, K)
         eta = 8 / (beta * R * mu_F * (72 * (1 + 7 / beta) + t))
         g = beta * (1 - (1 - eta * mu_F) ** R)
         w = w - g * (w - h[cohort].mean(0))

@@ -36,11 +36,15 @@ class Clipping(Before):
         return torch.where(length > bound, bound / length, 1.0)
 
     def prepare(self, ctx: Context, mail: Mail) -> Mail:
-        return mail.moved({name: scaled(way, self.factors(way)) for name, way in mail.updates().items()})
+        return mail.moved({name: scaled(way, self.factors(way)) for name, way in self.ways(mail).items()})
+
+    def ways(self, mail: Mail) -> Tree:
+        """The updates that can be scaled: whole numbers cannot, and stay."""
+        return {name: way for name, way in mail.updates().items() if way.is_floating_point()}
 
     def combine(self, ctx: Context, state: Tree, mail: Mail) -> tuple[Tree, Tree]:
         """The mean of what `prepare` gives; where all updates are finite, without a copy of the messages."""
-        ways = mail.updates()
+        ways = self.ways(mail)
         factors = {name: self.factors(way) for name, way in ways.items()}
         if any(bool((factor == 0).any()) for factor in factors.values()):
             return super().combine(ctx, state, mail)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from descant.attacks.base import Attack
+from descant.attacks.labels import check_class
 from descant.context import Context
 from descant.data import FederatedData, Part
 from descant.draws import uniform
@@ -113,16 +114,11 @@ class Backdoor(Attack):
         return data.train.inputs[mine] if bool(mine.any()) else data.train.inputs
 
     def check(self, data: FederatedData) -> None:
-        """Refuse data that cannot bear a trigger."""
-        name, classes = self.name, data.classes
-        if classes is None or data.train.targets.ndim != 1:
-            raise SettingError(f"attacks: '{name}' needs one label an example, and the data '{data.name}' has none")
-        if self.target >= classes:
-            raise SettingError(
-                f"attacks: target = {self.target}, and the data '{data.name}' has {classes} classes, counted from 0"
-            )
+        """Refuse data that cannot bear the trigger."""
+        if data.classes is None or data.train.targets.ndim != 1:
+            raise SettingError(f"a backdoor needs one label an example, and the data '{data.name}' has none")
+        check_class(self, "target", data)
         if not data.train.inputs.is_floating_point():
             kind = data.train.inputs.dtype
-            raise SettingError(
-                f"attacks: '{name}' writes numbers into inputs, and those of '{data.name}' are {kind}"
-            )
+            raise SettingError(f"a trigger is numbers in inputs, and those of '{data.name}' are {kind}")
+        self.places(data.train.inputs)

@@ -58,6 +58,9 @@ class Attack(Checked, ABC):
         """Whether it forges how messages move, and needs leaves that say what they are (`descant.mail.Sent`)."""
         return False
 
+    def check(self, data: FederatedData) -> None:
+        """Refuse data on which the attack cannot be carried out; asked before anything is trained."""
+
     def first(self, ctx: Context, data: FederatedData, who: Tensor) -> Tree:
         """The memory of the malicious clients `who` [M] before the first round, from the data before `poison`."""
         return {}

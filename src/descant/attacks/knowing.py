@@ -45,6 +45,8 @@ class Knowing(Attack):
         """The attackers' mail with the update [d] that they make of those of the others [B, d], leaf by leaf."""
         changed = {}
         for name, known in benign.updates().items():
+            if not known.numel():  # a reference of no numbers has no deviation either
+                continue
             sent = update(known.reshape(len(known), -1).double())
             changed[name] = sent.to(known.dtype).view(known.shape[1:]).expand_as(mail[name])
         return mail.moved(changed)

@@ -24,8 +24,11 @@ class RandomLabels(Attack):
 
     name: ClassVar[str] = "random-labels"
 
+    def check(self, data: FederatedData) -> None:
+        _classes(data)
+
     def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
-        classes = _classes(data, self.name)
+        classes = _classes(data)
         train, owners = data.train, data.train.owners
         of_whom = owners if data.numbers is None else data.numbers[owners]
         each = train.targets[:1].numel()  # labels of an example, which may be a sequence
@@ -58,24 +61,32 @@ class FlippedLabels(Attack):
             require(self, field, value is None or value >= 0, "the number of a class, or nothing")
         require(self, "target", self.target is None or self.target != self.source, "another class than `source`")
 
+    def check(self, data: FederatedData) -> None:
+        for field in ("source", "target"):
+            check_class(self, field, data)
+
     def poison(self, ctx: Context, data: FederatedData, who: Tensor) -> FederatedData:
-        classes, train = _classes(data, self.name), data.train
+        self.check(data)
+        train = data.train
         if self.source is None or self.target is None:
-            flipped = classes - 1 - train.targets
+            flipped = _classes(data) - 1 - train.targets
         else:
-            for field, value in (("source", self.source), ("target", self.target)):
-                if value >= classes:
-                    raise SettingError(
-                        f"attacks: {field} = {value}, and the data '{data.name}' has {classes} classes"
-                    )
             flipped = torch.where(train.targets == self.source, self.target, train.targets)
         of_whom = train.owners if data.numbers is None else data.numbers[train.owners]
         poisoned = torch.isin(of_whom, who.to(of_whom.device)).view(-1, *[1] * (train.targets.dim() - 1))
         return replace(data, train=Part(train.inputs, torch.where(poisoned, flipped, train.targets), train.offsets))
 
 
-def _classes(data: FederatedData, name: str) -> int:
+def check_class(attack: Attack, field: str, data: FederatedData) -> None:
+    """Refuse data that have no labels, or none that is the class in a field of the attack."""
+    classes, value = _classes(data), getattr(attack, field)
+    if value is not None and value >= classes:
+        said = f"the data '{data.name}' has {classes} classes, counted from 0"
+        raise SettingError(f"{type(attack).__name__}.{field} = {value}, and {said}")
+
+
+def _classes(data: FederatedData) -> int:
     """The number of classes; an error where there are none."""
     if data.classes is None:
-        raise SettingError(f"attacks: '{name}' needs labels, and the data '{data.name}' is a regression")
+        raise SettingError(f"the attack needs labels, and the data '{data.name}' is a regression")
     return data.classes

@@ -53,6 +53,8 @@ class RandomUpdate(Forging):
     on: Literal["message", "update", "position"] = "update"
 
     def forged(self, ctx: Context, name: str, leaf: Tensor, mail: Mail, benign: Mail) -> Tensor:
+        if not leaf.numel():
+            return leaf
         size = leaf.reshape(len(leaf), -1).std(1, correction=0)
         drawn = ctx.each(mail.clients).normal(f"{self.name}.{name}", tuple(leaf.shape[1:]))
         return each_times(size, drawn.to(leaf.dtype))

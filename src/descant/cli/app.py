@@ -203,6 +203,8 @@ def report(
     with err.status(f"Reading {', '.join(map(str, folders))}"):
         page = Report.of(*folders, title=title, first=first)
         written = page.save(where, format.value)
+    for note in page.notes:
+        err.print(f"descant: {note}", markup=False, highlight=False, soft_wrap=True)
     for path in written:
         out.print(f"{path}", soft_wrap=True)
 

@@ -47,12 +47,14 @@ def budget(
     from descant.cli.progress import Progress
     from descant.comparison import Comparison
     from descant.experiment.budget import Goals, budget_frame
-    from descant.experiment.grid import comparison
-    from descant.experiment.settings import read_settings
+    from descant.experiment.grid import COMPARED, comparison, refuse_unknown
+    from descant.experiment.settings import RunSettings, read_settings
     from descant.files import write
 
     values = read_settings(file, set)
-    said = {name: values.pop(name, None) for name in ("budgets", "targets", "papers")}
+    own = ("budgets", "targets", "papers")
+    refuse_unknown(values, RunSettings, (*COMPARED, *own))
+    said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
     grid = comparison(values, folder or Path("runs") / file.stem)
     with interruptible(), Progress(quiet, as_json) as progress:

@@ -56,10 +56,10 @@ def robustness(
 
 
 def print_robustness(report: RobustReport, console: Console) -> None:
-    """Print a table an attack, and then the worst case of every method."""
+    """Print a table an attack, what defences assume against what is true, and the worst case of every method."""
     from descant.cli.fit import Column, print_fitted
 
-    for title, table in (report.attack_tables | report.worst_tables).items():
+    for title, table in (report.attack_tables | report.assumed_tables | report.worst_tables).items():
         columns = [
             Column(head, [row[i].text for row in table.rows], rank=i if i > 1 else 0)
             for i, head in enumerate(table.columns)

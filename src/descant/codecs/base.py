@@ -50,6 +50,13 @@ class Codec(Checked, ABC):
         `blank` is mail of the form that is expected, from these senders, with the references that the server holds.
         """
 
+    def unsettled(self, n: int) -> str | None:
+        """Why readings of n numbers that stand still, each sent as the change since the last one, need not settle.
+
+        None where the error of a reading shrinks, or does so on the average.
+        """
+        return None
+
     def size(self, form: Form) -> int | None:
         """The length of every payload of a form; None where it depends on the message."""
         return None

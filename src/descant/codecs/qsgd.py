@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -30,6 +31,10 @@ class QSGD(UpdateCodec):
     A norm takes four bytes (of doubles, eight); l_i takes 2 floor(log2(l_i + 1)) + 1 bits, and one more for its
     sign unless it is zero. That is Elias's gamma code: below 127 levels it is no longer than the recursive code of
     the paper. Nothing is remembered. A message that is not finite is refused.
+
+    With "l2", methods that send what changed since the server read them last (FLAME, FedADMM, MOCHA, L2SGD, Fed+ of
+    all parties) need more than sqrt(n) / 2 levels for buckets of n numbers: with fewer, the error of a reading
+    can grow from round to round. With "max" it is at most 1/s of what it was, in every entry.
     """
 
     name: ClassVar[str] = "qsgd"
@@ -43,6 +48,21 @@ class QSGD(UpdateCodec):
         # Single precision knows all whole numbers up to there.
         require(self, "levels", 1 <= self.levels < 2**24, "at least 1 and below 2^24")
         require(self, "bucket", self.bucket >= 1, "at least 1")
+
+    def unsettled(self, n: int) -> str | None:
+        """With the largest size as the norm, no error is above 1/s of the largest before: that always settles.
+
+        With the length, the mean of ||Q(v) - v||^2 is at most n / (4 s^2) ||v||^2, since rounding a number up or
+        down has a variance of at most 1/4. That is below ||v||^2 where s > sqrt(n) / 2. With fewer levels, it is
+        (sqrt(n) / s - 1) ||v||^2 for entries that are alike, which is ||v||^2 or more.
+        """
+        bucket = self._bucket(n)
+        if self.norm == "max" or 4 * self.levels**2 > bucket:
+            return None
+        return (
+            f"with norm: l2, buckets of n numbers need more than sqrt(n) / 2 levels, and n is {bucket}; use norm: "
+            f"max, {isqrt(bucket // 4) + 1} levels or more, or buckets of {4 * self.levels**2 - 1} numbers or fewer"
+        )
 
     def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
         payloads: list[bytes] = []

@@ -24,6 +24,7 @@ from descant.data.tiny import without_tiny
 from descant.data.words import numbered
 from descant.errors import SettingError, unknown
 from descant.fingerprint import fingerprint
+from descant.mirrors import host, sent
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,11 +90,12 @@ class FederatedData:
         """Where the clients with these numbers [K] lie in this data."""
         if self.numbers is None:
             return numbers
-        order = self.numbers.argsort()
-        places = order[torch.searchsorted(self.numbers[order], numbers).clamp(max=len(order) - 1)]
-        if not torch.equal(self.numbers[places], numbers):
-            raise DataError(f"some of the clients {numbers.tolist()} are not in this data")
-        return places
+        known, asked = host(self.numbers), host(numbers)
+        order = known.argsort()
+        places = order[torch.searchsorted(known[order], asked).clamp(max=len(order) - 1)]
+        if not torch.equal(known[places], asked):
+            raise DataError(f"some of the clients {asked.tolist()} are not in this data")
+        return sent(places, numbers.device)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

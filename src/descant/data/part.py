@@ -44,9 +44,14 @@ class Part:
         return self.offsets.diff()
 
     @cached_property
+    def host_offsets(self) -> Tensor:
+        """The offsets in the processor's memory, wherever the examples lie."""
+        return self.offsets.cpu()
+
+    @cached_property
     def largest(self) -> int:
         """The number of examples of the largest client."""
-        return int(self.sizes.max()) if len(self) else 0
+        return int(self.host_offsets.diff().max()) if len(self) else 0
 
     @property
     def owners(self) -> Tensor:

@@ -9,6 +9,7 @@ from descant.attacks import Attack, Defence, Sight
 from descant.context import Context
 from descant.data import FederatedData, Part
 from descant.mail import Mail
+from descant.mirrors import host
 from descant.trees import Tree, under, within
 
 
@@ -48,8 +49,11 @@ class Attackers:
         return data
 
     def among(self, mail: Mail) -> Tensor:
-        """Which messages [S] are theirs."""
-        return torch.isin(mail.clients, self.who)
+        """Which messages [S] are theirs, in the processor's memory."""
+        numbers = host(mail.clients)
+        if not len(self.who):
+            return torch.zeros_like(numbers, dtype=torch.bool)
+        return torch.isin(numbers, host(self.who))
 
     def forge(self, ctx: Context, mine: Mail, benign: Mail, defence: Defence) -> Mail:
         """What they send in the place of their honest mail."""

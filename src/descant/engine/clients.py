@@ -18,9 +18,10 @@ from descant.engine.records import CollapseError
 from descant.engine.view import Surroundings, View
 from descant.errors import NotTogetherError
 from descant.execution import Execution
-from descant.mail import LAST, Form, Mail, rows_finite
+from descant.mail import LAST, Form, Mail, not_finite, rows_finite
 from descant.methods import Method
 from descant.methods.base import whole
+from descant.mirrors import host, sent
 from descant.state import ClientStore, MappedStore
 from descant.task import Task
 from descant.trees import Tree, under, within, without
@@ -49,7 +50,8 @@ class Clients:
         self.execution, self.method, self.plan = execution, method, plan
         self.task = execution.task
         refuse_statistics(self.task, method)
-        self.here = data.numbers if data.numbers is not None else torch.arange(len(data), device=ctx.x0.device)
+        numbers = torch.arange(len(data)) if data.numbers is None else host(data.numbers)
+        self.here = sent(numbers, ctx.x0.device)
         self._start = ctx.at(0)
         self._statistics = self.task.buffer_start().to(ctx.x0.device)  # that clients start with
         self.use(data)
@@ -79,24 +81,32 @@ class Clients:
         down: Broadcast,
         sends: Tensor | None = None,
         looks: Callable[[Tensor, Tree, Tree, View], None] | None = None,
+        then: tuple[Context, Tensor] | None = None,
     ) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
 
         The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
-        method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept.
+        method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept. `then` says
+        who works next, and in which round.
         """
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
         local.looked_at = looks is not None
-        sends = torch.ones_like(who, dtype=torch.bool) if sends is None else sends
-        asked = self._asked(ctx, who, down) if bool(sends.any()) else {}
-        self.bill_down(who, seen, method.fetches(seen, state, local))
+        sends = torch.ones(len(who), dtype=torch.bool) if sends is None else host(sends)
+        asked, judging = self._asked(ctx, who, down) if bool(sends.any()) else ({}, None)
+        fetched = method.fetches(seen, state, local)
         message, new = method.client(seen, state, local)
         self._check_state(state, new)
+        if then is not None and who.device.type != "cpu":  # a GPU is at work: what comes next can be made ready
+            self._training.draw_ahead(local.done, then[1], then[0])
         self._check_finite(who, new)
         if looks is not None:
             looks(who, seen, new, local)
+        # Nothing was kept or charged up to here: should memory not have sufficed, the work can be done again.
         self._close(who, new, local)
+        self.bill_down(who, seen, fetched)
+        if judging is not None:
+            self._bill_work(who, judging)
         if method.drops_stragglers:
             self.ledger.late += int((sends & ~local.finished).sum())
             sends = sends & local.finished
@@ -164,18 +174,20 @@ class Clients:
         assert self._pending is not None
         clients, kept = self._pending
         self._pending = None
+        if not kept:
+            return
         read = torch.isin(clients, who)
-        if kept and bool(read.any()):
+        if bool(read.any()):
             rows = {name: leaf[read] for name, leaf in kept.items()}
             self.store.scatter(self.data.places(clients[read]), rows)
 
     def bill_down(self, who: Tensor, seen: Tree, fetched: Mapping[str, Tensor]) -> None:
         """Charge the clients `who` for what travels down to them."""
-        total = torch.zeros_like(who)
+        total = torch.zeros(len(who), dtype=torch.int64)
         for name, leaf in seen.items():
             size = self.plan.downlink.size(Form.of({name: leaf}))
             assert size is not None
-            total = total + (size if name not in fetched else size * fetched[name] // max(1, whole(leaf)))
+            total = total + (size if name not in fetched else size * host(fetched[name]) // max(1, whole(leaf)))
         self.ledger.add("bytes_down", self.data.places(who), total)
 
     def _open(self, ctx: Context, who: Tensor, down: Broadcast, setting: Surroundings) -> tuple[Tree, Tree, View]:
@@ -212,7 +224,7 @@ class Clients:
             self.deploying.add("examples", places, local.examples)
 
     def _first_state(self, places: Tensor) -> Tree:
-        who = self.here[places]
+        who = sent(host(self.here)[host(places)], self.here.device)
         buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
         local = View(self._deployed, self._start.of_parties(who), who, buffers)
         own = self.method.client_start(local)
@@ -239,15 +251,16 @@ class Clients:
     def _remembered(self, owner: str, mail: Mail) -> Tree:
         return within(owner, self.store.gather(self.data.places(mail.clients), owner))
 
-    def _asked(self, ctx: Context, who: Tensor, down: Broadcast) -> Tree:
-        """What the run's aggregator asks clients for, found before their work and apart from it."""
+    def _asked(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tree, View | None]:
+        """What the run's aggregator asks clients for, found before their work and apart from it.
+
+        The view that it was found by says what that took.
+        """
         if "loss" not in self.plan.aggregator.reads:
-            return {}
+            return {}, None
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
-        loss = local.losses(self.method.judged(seen, state, local))
-        self._bill_work(who, local)
-        return {"loss": loss}
+        return {"loss": local.losses(self.method.judged(seen, state, local))}, local
 
     def _told(self, local: View) -> Tree:
         """The running statistics that go along with a message."""
@@ -265,10 +278,13 @@ class Clients:
 
     def _check_finite(self, who: Tensor, new: Tree) -> None:
         """A benign client whose state has overflowed is a collapse; a malicious one's is nobody's result."""
-        benign = ~torch.isin(who, self.plan.malicious.to(who.device))
+        if not_finite(new) is None:
+            return
+        numbers = host(who)
+        benign = ~torch.isin(numbers, self.plan.malicious.cpu())
         for name, leaf in new.items():
-            if not leaf.isfinite().all() and bool((bad := benign & ~rows_finite(leaf)).any()):
-                client = self._training.names(who[bad][:1])[0]
+            if bool((bad := benign & ~rows_finite(leaf).cpu()).any()):
+                client = self._training.names(numbers[bad][:1])[0]
                 raise CollapseError(f"the state '{name}' of client {client} is not finite")
 
 

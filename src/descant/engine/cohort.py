@@ -40,18 +40,20 @@ def sample(seed: int, round: int, size: int, weights: Tensor) -> Tensor:
     return keys.topk(size).indices.sort().values
 
 
-def sample_uniform(seed: int, round: int, size: int, clients: int, device: torch.device) -> Tensor:
+def sample_uniform(seed: int, round: int, size: int, clients: int) -> Tensor:
     """`size` of so many clients without replacement, each as likely as any, in ascending order.
 
     A small cohort is the first different ones of a sequence of draws, so that a round costs what its cohort does
     and not what the federation does; for a larger one every client draws a key (`sample`).
     """
+    if size == clients:
+        return torch.arange(clients)
     if size * _SPARSE > clients:
-        return sample(seed, round, size, torch.ones(clients, device=device))
+        return sample(seed, round, size, torch.ones(clients))
     draws = size
     while True:
         draws *= 2  # a longer sequence begins with the shorter one
-        place = torch.arange(draws, device=device)
+        place = torch.arange(draws)
         drawn = (uniform(seed, "cohort", round, place) * clients).long()
         values, order = drawn.sort(stable=True)
         again = torch.zeros_like(values, dtype=torch.bool)

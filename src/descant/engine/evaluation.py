@@ -18,6 +18,7 @@ from descant.engine.records import Account, Evaluated
 from descant.errors import require
 from descant.execution.batches import Rows
 from descant.fields import Checked
+from descant.mirrors import parts
 
 if TYPE_CHECKING:
     from descant.engine.clients import Clients
@@ -132,7 +133,7 @@ def models_of(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The clients `who`, so many at once, with their models [K, d], personal or shared, and statistics [K, b]."""
     down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
-    for some in torch.split(who, at_once):
+    for some in parts(who, at_once):
         if model == "personal":
             yield some, *clients.personal(ctx, some, down)
             continue

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from descant.engine.records import TAKEN, RoundRecord
+from descant.mirrors import host
 from descant.state.leaves import Leaves, Shapes
 
 KINDS = ("bytes_up", "bytes_down", "gradients", "examples", "scored")
@@ -37,8 +38,8 @@ class Ledger:
 
     def add(self, kind: str, who: Tensor, amount: Tensor | int) -> None:
         """Charge the clients `who` [K] an amount each."""
-        amounts = torch.as_tensor(amount).cpu().expand(len(who))
-        self.spent[kind].index_add_(0, who.cpu(), amounts)
+        amounts = host(torch.as_tensor(amount)).expand(len(who))
+        self.spent[kind].index_add_(0, host(who), amounts)
         self._round[kind] += int(amounts.sum())
 
     def report(self, figures: dict[str, Tensor]) -> None:
@@ -61,7 +62,7 @@ class Ledger:
 
     def of(self, who: Tensor) -> Tensor:
         """What the clients `who` [K] have spent so far [K, kinds]."""
-        return self._table[who.cpu()]
+        return self._table[host(who)]
 
     def restore(self, who: Tensor, spent: Tensor) -> None:
         """Let the clients `who` [K] have spent so much [K, kinds], as a commit says."""
@@ -71,4 +72,4 @@ class Ledger:
     def settle(self, who: Tensor) -> None:
         """What the clients `who` have spent is durable: it may go to the disk."""
         if self._kept is not None:
-            self._kept.write("spent", who.cpu(), self.of(who))
+            self._kept.write("spent", host(who), self.of(who))

@@ -13,6 +13,7 @@ from descant.task import Metric
 from descant.task.tallies import Mean, Tally
 
 _BLOCK = 2**23  # input numbers looked at in one go
+_MORE = 8  # times as many on a GPU
 _OBEYED = Metric(
     "attack_success", lambda counts: counts.hits.sum(1) / counts.actual.sum(1), higher_is_better=True, over="counts"
 )
@@ -48,17 +49,21 @@ def tallied(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows, *talli
     The largest clients come first, so that each block of examples concerns a leading group of clients and ragged
     sizes cost no more than a part of a block.
     """
-    sizes, order = rows.sizes.sort(descending=True)
-    x, buffers, rows = x[order], buffers[order], rows.some(order)
-    width = max(1, _BLOCK // (len(order) * max(1, prod(rows.part.inputs.shape[1:]))))
+    sizes, order = rows.sizes.sort(descending=True, stable=True)
+    there = sizes.to(x.device)
+    if not bool((order.diff() == 1).all()):
+        at = order.to(x.device)
+        x, buffers, rows = x[at], buffers[at], rows.some(at)
+    block = _BLOCK if x.device.type == "cpu" else _MORE * _BLOCK
+    width = max(1, block // (len(order) * max(1, prod(rows.part.inputs.shape[1:]))))
     for begin in range(0, int(sizes[0]), width):
         end = min(begin + width, int(sizes[0]))
         k = int((sizes > begin).sum())
         position = torch.arange(begin, end, device=x.device).expand(k, -1)
         leading = rows.some(slice(k))
-        batch = leading.batch(position, position < sizes[:k, None], leading.clients)
+        batch = leading.batch(position, position < there[:k, None], leading.clients)
         outputs = execution.outputs(x[:k], buffers[:k], batch.inputs)
         for tally in tallies:
             tally.add(outputs, batch.targets, batch.mask)
-    back = order.argsort()
-    return [tally.result(sizes)[back] for tally in tallies]
+    back = order.argsort().to(x.device)
+    return [tally.result(there)[back] for tally in tallies]

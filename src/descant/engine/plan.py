@@ -80,8 +80,8 @@ class Plan:
         if self.downlink.updates or self.downlink.size(Form((), (), ())) is None:
             why = "acts on updates" if self.downlink.updates else "does not say how long its payloads are (`size`)"
             raise SettingError(
-                f"downlink: '{self.downlink.name}' {why}: a broadcast needs a codec of plain numbers, such as "
-                "native or float16"
+                f"downlink: '{self.downlink.name}' {why}, and a broadcast is a point: it needs a codec of plain "
+                "numbers, such as native or float16"
             )
         if self.aggregator.reads and method.held:
             raise NotTogetherError(

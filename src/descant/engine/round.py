@@ -15,8 +15,9 @@ from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, HealthRecord, RoundRecord
 from descant.engine.server import Server
-from descant.execution import Loop
+from descant.execution import Compile, Loop
 from descant.mail import Form, Mail
+from descant.mirrors import host, parts, sent
 from descant.trees import Tree
 
 
@@ -26,6 +27,9 @@ class Round:
     def __init__(self, clients: Clients, server: Server, plan: Plan, at_once: int, attackers: Attackers) -> None:
         self.clients, self.server, self.plan, self.at_once = clients, server, plan, at_once
         self.method, self.ledger, self.attackers = clients.method, clients.ledger, attackers
+        self._next: tuple[int, Tensor, int, Tensor] | None = (
+            None  # round, trainers, how many have worked, who is next
+        )
 
     def play(self, ctx: Context) -> tuple[RoundRecord, HealthRecord | None]:
         """Carry a round out; its health comes along where it is due.
@@ -68,10 +72,60 @@ class Round:
         """The mail of the cohort after its local work, and everyone's work where all are to train."""
         trainers = cohort if self.plan.trainers == "cohort" else self.clients.here
         lots = [Mail.of({}, cohort[:0], ctx)]
-        for who in torch.split(trainers, self.at_once) if len(trainers) else ():
-            sending = torch.isin(who, cohort) if sends else torch.zeros_like(who, dtype=torch.bool)
-            lots.append(self.clients.work(ctx, who, down, sending, None if checkup is None else checkup.worked))
+        everyone, done = host(trainers), 0
+        looks = None if checkup is None else checkup.worked
+        while done < len(everyone):
+            who = self.group(trainers, done)
+            numbers = host(who)
+            if trainers is cohort or not sends:
+                sending = torch.full_like(numbers, sends, dtype=torch.bool)
+            else:
+                sending = torch.isin(numbers, host(cohort))
+            try:
+                lots.append(self.clients.work(ctx, who, down, sending, looks, self.after(ctx, trainers, done, who)))
+                done += len(who)
+            except torch.OutOfMemoryError:
+                if len(who) == 1:
+                    raise
+                self.fewer_at_once(len(who))
         return Mail.join(lots)
+
+    def group(self, trainers: Tensor, done: int) -> Tensor:
+        """Those who work together after the first `done` of the trainers."""
+        if done == 0 and len(trainers) <= self.at_once:
+            return trainers
+        if self._next is not None and self._next[1] is trainers and self._next[2] == done:
+            return self._next[3]
+        return sent(host(trainers)[done : done + self.at_once], trainers.device)
+
+    def after(self, ctx: Context, trainers: Tensor, done: int, who: Tensor) -> tuple[Context, Tensor] | None:
+        """Who works next, and in which round, as far as that is known: their minibatches can be drawn ahead."""
+        if trainers.device.type == "cpu":
+            return None
+        self._next, done = None, done + len(who)
+        if done == len(trainers):
+            ctx, done = ctx.at(ctx.round + 1), 0
+            following = self.server.foreseen(ctx) if self.plan.trainers == "cohort" else self.clients.here
+            if following is None:
+                return None
+            trainers = following
+        some = self.group(trainers, done)
+        self._next = (ctx.round, trainers, done, some)
+        return ctx, some
+
+    def fewer_at_once(self, clients: int) -> None:
+        """So many clients were too many for the memory: take half of them from now on."""
+        self.take_at_once(-(-clients // 2))
+        self.clients.execution.note(
+            f"the memory did not hold {clients} clients at once: {self.at_once} are trained at once"
+        )
+        torch.cuda.empty_cache()
+
+    def take_at_once(self, clients: int) -> None:
+        """Train so many clients at once from now on."""
+        self.at_once, execution = clients, self.clients.execution
+        if isinstance(execution, Compile):
+            execution.resize(clients)
 
     def look(self, ctx: Context) -> None:
         """Let the attackers look at the model before a round, and change by it what they train on."""
@@ -116,19 +170,21 @@ class Round:
             self.ledger.add("bytes_up", clients.data.places(parcels.clients), lengths)
             mail, undecoded = self.server.decode(ctx, parcels, down)
             refused = unencoded + undecoded
-        arrives = torch.ones_like(mail.clients, dtype=torch.bool)
+        numbers = host(mail.clients)
+        arrives = torch.ones_like(numbers, dtype=torch.bool)
         if self.plan.lost:
-            arrives = uniform(ctx.seed, "lost", ctx.round, mail.clients) >= self.plan.lost
+            arrives = uniform(ctx.seed, "lost", ctx.round, numbers) >= self.plan.lost
         lost = int((~arrives).sum())
-        usable = arrives if self.plan.keep_nonfinite else arrives & mail.finite()
+        usable = arrives if self.plan.keep_nonfinite else arrives & mail.finite().cpu()
         refused += int((arrives & ~usable).sum())
-        clients.arrived(mail.clients[usable])
-        return (mail if bool(usable.all()) else mail.only(usable)), lost, refused
+        mail = mail.only(usable)
+        clients.arrived(mail.clients)
+        return mail, lost, refused
 
     def reply(self, ctx: Context, senders: Tensor) -> None:
         """The server's answer to those whose messages it took, where the method has one."""
         if not len(senders):
             return
         reply = self.downlink(ctx, self.method.reply(self.server.view(ctx)))
-        for who in torch.split(senders, self.at_once) if reply else ():
+        for who in parts(senders, self.at_once) if reply else ():
             self.clients.hear(ctx, who, reply)

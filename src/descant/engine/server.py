@@ -17,8 +17,9 @@ from descant.engine.links import Broadcast, Parcels, decode, references, sent_li
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.execution import Execution
-from descant.mail import LAST, Mail
+from descant.mail import LAST, Mail, not_finite
 from descant.methods import Method, PerClient, ServerView
+from descant.mirrors import host, sent
 from descant.state import ClientStore, HeldRows, MappedStore
 from descant.trees import Tree, under, within, without
 
@@ -59,6 +60,8 @@ class Server:
         self.collects = shares_statistics(method, execution)  # running statistics, from its clients
         self.spreads = self.collects and "shared" in method.trains
         self._memory: Tree = {}  # of the aggregator
+        self._everyone: Tensor | None = None  # the cohort of all
+        self._foreseen: tuple[int, Tensor] | None = None  # a round to come, and its cohort
         self._decoded: list[tuple[Tensor, Tree]] = []  # whom mail was decoded of, and their new copies
         self._keeps_sent = keeps_sent(method, plan)
         self._first_sent = method.first_sent(ctx) if self._keeps_sent else {}
@@ -89,13 +92,26 @@ class Server:
 
     def sample(self, ctx: Context) -> Tensor:
         """The numbers of the clients that take part in a round, in ascending order."""
-        weights = self.method.cohort_weights(self.view(ctx))
+        if self._foreseen is not None and self._foreseen[0] == ctx.round:
+            return self._foreseen[1]
+        weights, device = self.method.cohort_weights(self.view(ctx)), ctx.x0.device
         if weights is None and self.plan.sampling == "uniform":
-            return sample_uniform(ctx.seed, ctx.round, self.plan.cohort, ctx.clients, ctx.x0.device)
+            if self.plan.cohort == ctx.clients:
+                if self._everyone is None:
+                    self._everyone = sent(torch.arange(ctx.clients), device)
+                return self._everyone
+            return sent(sample_uniform(ctx.seed, ctx.round, self.plan.cohort, ctx.clients), device)
         if weights is None:
             assert self.sizes is not None, "sampling by size needs the clients' sizes"
             weights = self.sizes
-        return sample(ctx.seed, ctx.round, self.plan.cohort, weights)
+        return sent(sample(ctx.seed, ctx.round, self.plan.cohort, host(weights)), device)
+
+    def foreseen(self, ctx: Context) -> Tensor | None:
+        """Those who will take part in a round to come, unless that depends on the rounds before it."""
+        if type(self.method).cohort_weights is not Method.cohort_weights:
+            return None
+        self._foreseen = (ctx.round, self.sample(ctx))
+        return self._foreseen[1]
 
     def broadcast(self, ctx: Context) -> dict[str, Tensor | PerClient]:
         down = self.method.broadcast(self.view(ctx))
@@ -176,9 +192,9 @@ class Server:
         return _Taken(state, memory, statistics, found, figures)
 
     def _check_finite(self) -> None:
-        for name, leaf in self.state.items():
-            if name not in self.method.unbounded and not leaf.isfinite().all():
-                raise CollapseError(f"the server's '{name}' is not finite")
+        bounded = {name: leaf for name, leaf in self.state.items() if name not in self.method.unbounded}
+        if (name := not_finite(bounded)) is not None:
+            raise CollapseError(f"the server's '{name}' is not finite")
 
     def _remember(self, mail: Mail, decoded: list[tuple[Tensor, Tree]]) -> None:
         """Keep what is to be remembered of the mail's senders."""

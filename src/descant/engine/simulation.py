@@ -75,6 +75,7 @@ class Simulation:
             self.newcomers = Newcomers(start, execution, newcomers, method, plan, told)
         self.ledger = self.clients.ledger
         self.rounds = Round(self.clients, self.server, plan, trained_at_once, self.attackers)
+        self._begun_with = trained_at_once
         self.sees: Sees | None = None  # whoever wants to see the models that are evaluated
         self.evaluated_at_once = plan.chunk or at_once(self.task, data, None, len(data), least=1)
 
@@ -130,6 +131,8 @@ class Simulation:
         """What the last round left: enough to go on from, together with what the stores have settled."""
         rows = {name: store.changed() for name, store in self.stores.items()}
         server = self.server.tree() | under("attackers", self.attackers.memory)
+        if self.rounds.at_once != self._begun_with:  # as memory allowed; who goes on must do so, too
+            server |= under("run", {"at_once": torch.tensor(self.rounds.at_once)})
         return Snapshot(self.round, server, rows, self.ledger.of(rows["clients"][0]))
 
     def settle(self, snapshot: Snapshot) -> None:
@@ -143,6 +146,8 @@ class Simulation:
         device = self.x0.device
         self.round = snapshot.round
         self.server.restore(without(snapshot.server, "attackers"))
+        if (fewer := within("run", snapshot.server).get("at_once")) is not None:
+            self.rounds.take_at_once(int(fewer))
         memory = {n: leaf.to(device, copy=True) for n, leaf in within("attackers", snapshot.server).items()}
         self.clients.use(self.attackers.recall(self.context(self.round), memory, self.data))
         for name, (who, rows) in snapshot.rows.items():

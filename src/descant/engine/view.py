@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -17,16 +17,26 @@ from descant.engine.measure import mean_loss
 from descant.errors import SettingError
 from descant.execution import Compile, Execution
 from descant.execution.base import SingleExampleError
-from descant.execution.batches import Rows, Schedule
+from descant.execution.batches import Counts, Rows, Schedule
+from descant.execution.captured import run
 from descant.execution.phases import Phase, phases
 from descant.execution.steps import Steps, optimized
+from descant.execution.walk import Start
 from descant.methods import SGD, ByRound, Momentum, Taken, Work
 from descant.methods.base import Step, X
 from descant.methods.schedules import in_round
+from descant.mirrors import host, sent
 from descant.task import Batch, Layout
 
+_KEPT = 8  # kinds of work that counts are kept of
 
-@dataclass(frozen=True)
+
+def roles(role: str, draws: int) -> list[str]:
+    """What addresses the minibatches of a run of steps that sees several at each."""
+    return [role, *(f"{role}#{i}" for i in range(1, draws))]
+
+
+@dataclass(frozen=True, eq=False)
 class Surroundings:
     """What every view of a run shares."""
 
@@ -35,6 +45,40 @@ class Surroundings:
     stragglers: float = 0.0
     drop_last: bool = False
     own_start: bool = False
+    kept: dict[Any, tuple[Rows, Counts, Tensor]] = field(default_factory=dict, repr=False)  # of clients at work
+    ahead: dict[Any, Schedule] = field(default_factory=dict, repr=False)  # minibatches that were drawn ahead
+
+    def schedule(self, clients: Tensor, share: Tensor, work: Work, address: tuple[int, str, int]) -> Schedule:
+        """The minibatches of clients in a role and a round; those that were drawn ahead are taken as they are."""
+        asked = (id(clients), work, address)
+        if (drawn := self.ahead.pop(asked, None)) is not None:
+            return drawn
+        batch = work.batch_in(max(1, address[-1]))
+        rows, counts = self._about(clients, work, batch)
+        draws, few = self.execution.task.draws, isinstance(self.execution, Compile)
+        return Schedule(rows, work, share, address, self.drop_last, draws, few, counts)
+
+    def _about(self, clients: Tensor, work: Work, batch: int | None) -> tuple[Rows, Counts]:
+        key = (id(clients), id(self.data), work, batch)
+        if key not in self.kept:
+            rows = Rows(self.data.train, clients, self.data.places(clients))
+            while len(self.kept) >= _KEPT:
+                del self.kept[next(iter(self.kept))]
+            self.kept[key] = rows, Counts(rows, work, batch, self.drop_last), clients  # which keeps its id its own
+        rows, counts, _ = self.kept[key]
+        return rows, counts
+
+    def draw_ahead(self, runs: list[tuple[str, Work, int]], clients: Tensor, ctx: Context) -> None:
+        """Draw the minibatches that clients will need if they work as they did, while a GPU is busy otherwise."""
+        self.ahead.clear()
+        share = finished_share(ctx.seed, ctx.round, host(clients), self.stragglers)
+        for role, work, draws in runs:
+            for each in roles(role, draws):
+                address = (ctx.seed, each, ctx.round)
+                schedule = self.schedule(clients, share, work, address)
+                if not schedule.full:
+                    schedule.window(0)
+                self.ahead[id(clients), work, address] = schedule
 
     def names(self, clients: Tensor) -> list[str]:
         """The names of clients, in quotes."""
@@ -42,7 +86,7 @@ class Surroundings:
 
 
 class _Ran(NamedTuple):
-    """A run of local steps, for whoever asks what it was."""
+    """A run of local steps, for whoever asks what it was; its figures are in the processor's memory."""
 
     role: str
     schedule: Schedule  # of all K clients
@@ -67,12 +111,13 @@ class View:
         self.round, self.seed = ctx.round, ctx.seed
         self.layout: Layout = ctx.layout
         self.buffers = buffers  # model -> running statistics [K, b]
-        self.share = finished_share(self.seed, self.round, clients, setting.stragglers)
-        self.n = self._rows("train").sizes
+        self.share = finished_share(self.seed, self.round, host(clients), setting.stragglers)
+        self.n = self._rows("train").sizes.to(clients.device)
         self.largest = setting.data.train.largest
-        self.evaluations = torch.zeros_like(clients)  # minibatch gradients [K]
-        self.examples = torch.zeros_like(clients)  # example gradients [K]
-        self.scored = torch.zeros_like(clients)  # examples whose loss was asked for [K]
+        # What was spent is counted in the processor's memory.
+        self.evaluations = torch.zeros(len(clients), dtype=torch.int64)  # minibatch gradients [K]
+        self.examples = torch.zeros_like(self.evaluations)  # example gradients [K]
+        self.scored = torch.zeros_like(self.evaluations)  # examples whose loss was asked for [K]
         self.figures: dict[str, Tensor] = {}
         self.deploys = False  # whether the method makes the models that clients deploy (`Method.personal`)
         self.looked_at = False  # whether somebody will ask what the last run ended with
@@ -88,23 +133,24 @@ class View:
             done: Any = self.run(moving, carried, *along, work=resting, role=role, draws=draws, start=start)
             moved: X = done[0]
             return self._end(moved)
-        roles = [role, *(f"{role}#{i}" for i in range(1, draws))]
-        schedules = [self._schedule(work, role, self.clients, self.share) for role in roles]
+        schedules = [self._schedule(work, each, self.clients, self.share) for each in roles(role, draws)]
         model, steps = role.split("/")[0], schedules[0].steps
-        met, walked, until = torch.zeros_like(steps, dtype=torch.bool), torch.zeros_like(steps), False
+        met, walked, until = torch.zeros_like(self.clients, dtype=torch.bool), torch.zeros_like(steps), False
         state = (x, self._first(model, start), met, walked)
         with torch.no_grad():
-            for phase in phases(steps, self.setting.execution.width):
+            for phase in phases(steps, self.setting.execution.width, self.clients.device):
                 here = schedules
                 if phase.who is not None:
-                    who, share = phase.take((self.clients, self.share))
-                    here = [self._schedule(work, role, who, share) for role in roles]
+                    who = sent(phase.take(host(self.clients)), self.clients.device)
+                    share = phase.take(self.share)
+                    here = [self._schedule(work, each, who, share) for each in roles(role, draws)]
                 state, until = self._run_phase(phase, step, state, rows, steps, here)
         x, statistics, met, walked = state
         schedules[0].release()
-        self._runs.append(_Ran(role, schedules[0], draws, walked - met.long() if until else walked, met))
+        ended = met.cpu() if until else torch.zeros_like(walked, dtype=torch.bool)
+        self._runs.append(_Ran(role, schedules[0], draws, walked - ended.long(), ended))
         if until:
-            self.record("capped", ~met)
+            self.record("capped", ~ended)
         if statistics.shape[1]:
             self.buffers[model] = statistics
         return self._end(x)
@@ -150,36 +196,37 @@ class View:
         and how many steps they took after it; and whether the step has such a rule (`Until`)."""
         (x, statistics, met, walked), along = phase.take(state), phase.take(rows)
         left = torch.where(phase.real, phase.take(steps), 0)
-        stepping = Steps(step, self.setting.execution)
-        taken, gradients, until = torch.zeros_like(left), (0,) * len(schedules), False
-        for s in range(phase.begin, phase.end):
-            active = (left > s) & ~met
-            if until and not active.any():
-                break
-            sources = tuple(schedule.at(s) for schedule in schedules)
-            try:
-                stepped = stepping(x, statistics, sources, active, along)
-            except SingleExampleError as error:
-                guilty = phase.take(self.clients)[error.rows]
-                raise SingleExampleError(guilty.tolist(), self.setting.names(guilty)) from error
-            x, statistics, gradients = stepped.x, stepped.statistics, stepped.gradients
-            taken += active
-            if stepped.met is not None:
-                until, met = True, met | stepped.met
-        for schedule, calls in zip(schedules, gradients, strict=True):
-            seen = schedule.examples(phase.begin + taken) - schedule.examples(torch.full_like(taken, phase.begin))
-            self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * taken)
+        try:
+            done = run(
+                Steps(step, self.setting.execution),
+                *(phase.begin, phase.end),
+                Start(x, statistics, met, left, along),
+                schedules,
+            )
+        except SingleExampleError as error:
+            guilty = phase.take(self.clients)[error.rows]
+            raise SingleExampleError(guilty.tolist(), self.setting.names(guilty)) from error
+        for schedule, calls in zip(schedules, done.gradients, strict=True):
+            seen = schedule.examples(phase.begin + done.taken)
+            seen -= schedule.examples(torch.full_like(done.taken, phase.begin))
+            self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * done.taken)
             self.examples = phase.put(self.examples, phase.take(self.examples) + calls * seen)
-        return phase.put(state, (x, statistics, met, walked + taken)), until
+        ended = met if done.met is None else done.met
+        return phase.put(state, (done.x, done.statistics, ended, walked + done.taken)), done.met is not None
 
     def taken(self, role: str | None = None) -> Taken:
-        steps, examples, finished = (torch.zeros_like(self.clients) for _ in range(3))
+        steps, examples, finished = (torch.zeros_like(self.evaluations) for _ in range(3))
         finished = finished == 0
         for ran in self._runs:
             if role is None or ran.role == role or ran.role.startswith(f"{role}/"):
                 steps, examples = steps + ran.steps, examples + ran.draws * ran.schedule.examples(ran.steps)
                 finished = finished & ran.finished
-        return Taken(steps, examples, finished)
+        return Taken(*(found.to(self.clients.device) for found in (steps, examples, finished)))
+
+    @property
+    def done(self) -> list[tuple[str, Work, int]]:
+        """The runs of steps in this round: role, work and draws a step."""
+        return [(ran.role, ran.schedule.work, ran.draws) for ran in self._runs]
 
     @property
     def worked(self) -> bool:
@@ -189,9 +236,9 @@ class View:
     @property
     def finished(self) -> Tensor:
         """Whether [K] the clients have taken all the steps that the work behind their message asked for: that on
-        the shared model, or, where none was trained, all."""
+        the shared model, or, where none was trained, all. It is in the processor's memory."""
         shared = [ran for ran in self._runs if ran.role.split("/")[0] == "shared"]
-        finished = torch.ones_like(self.clients, dtype=torch.bool)
+        finished = torch.ones_like(self.evaluations, dtype=torch.bool)
         for ran in shared or self._runs:
             finished = finished & ran.finished
         return finished
@@ -201,7 +248,7 @@ class View:
         x0 = self.ctx.x0
         if not self.setting.own_start:
             return x0.expand(len(self.clients), -1)
-        seeds = [seed_of(self.seed, "start", k) for k in self.clients.tolist()]
+        seeds = [seed_of(self.seed, "start", k) for k in host(self.clients).tolist()]
         return torch.stack([self.setting.execution.task.random_start(seed) for seed in seeds]).to(x0.device)
 
     @property
@@ -219,7 +266,7 @@ class View:
         return mean_loss(self.setting.execution, x, statistics, rows).to(x.dtype)
 
     def count(self, steps: Tensor) -> None:
-        self.evaluations, self.examples = self.evaluations + steps, self.examples + steps
+        self.evaluations, self.examples = self.evaluations + steps.cpu(), self.examples + steps.cpu()
 
     def record(self, name: str, values: Tensor) -> None:
         self.figures[name] = self.figures.get(name, torch.zeros_like(values, dtype=torch.float64)) + values
@@ -228,10 +275,7 @@ class View:
         return Rows(self.setting.data.part(part), self.clients, self.setting.data.places(self.clients))
 
     def _schedule(self, work: Work, role: str, clients: Tensor, share: Tensor) -> Schedule:
-        rows = Rows(self.setting.data.train, clients, self.setting.data.places(clients))
-        address = (self.seed, role, self.round)
-        execution, drop_last = self.setting.execution, self.setting.drop_last
-        return Schedule(rows, work, share, address, drop_last, execution.task.draws, isinstance(execution, Compile))
+        return self.setting.schedule(clients, share, work, (self.seed, role, self.round))
 
     def statistics(self, model: str) -> Tensor:
         """The running statistics [K, b] of a model, or of the only one there is."""

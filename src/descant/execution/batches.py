@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from descant.data import Part
-from descant.draws import bits
+from descant.draws import bits, orders
 from descant.methods import ByRound, Work
+from descant.mirrors import host
 from descant.task import Batch
 
 _WINDOW = 2**21  # positions drawn ahead in one go
-_LAST = torch.iinfo(torch.int64).max
+_MORE = 16  # times as many on a GPU
 
 
 class Draw(NamedTuple):
@@ -55,7 +56,9 @@ class Rows:
 
     @property
     def sizes(self) -> Tensor:
-        return self.part.offsets[(self.clients if self.places is None else self.places) + 1] - self.first
+        """How many examples each has [K], in the processor's memory."""
+        at, offsets = host(self.clients if self.places is None else self.places), self.part.host_offsets
+        return offsets[at + 1] - offsets[at]
 
     def some(self, which: Tensor | slice) -> Rows:
         """The rows of some of the K clients."""
@@ -69,7 +72,58 @@ class Rows:
     def all(self, key: Tensor, length: int) -> Batch:
         """Every example of every client, padded to a length."""
         position = torch.arange(length, device=key.device).expand(len(self.clients), -1)
-        return self.batch(position, position < self.sizes[:, None], key)
+        return self.batch(position, position < self.sizes.to(key.device)[:, None], key)
+
+
+class Counts:
+    """How many minibatches clients take, and where they lie: what follows from their sizes and their work alone.
+
+    It is the same in every round in which the same clients work, and costs a GPU's processor dear: it is kept.
+    """
+
+    def __init__(self, rows: Rows, work: Work, batch: int | None, drop_last: bool) -> None:
+        self.first, self.sizes = rows.first, rows.sizes  # [K]; sizes and what follows are in the processor's memory
+        self.full = batch is None
+        self.batch = int(self.sizes.max()) if batch is None else batch
+        self.used = self.sizes  # examples in an epoch
+        self.per_epoch = -torch.div(-self.sizes, self.batch, rounding_mode="floor")  # minibatches in an epoch
+        if drop_last and not self.full:
+            self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
+            self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
+        epochs = work.epochs or 1
+        self.asked = epochs * self.per_epoch if work.steps is None else torch.full_like(self.sizes, work.steps)
+        self._tables: dict[int, Tables] = {}
+
+    def tables(self, rows: Rows, draws: int) -> Tables:
+        """Where the orders of clients that draw so many minibatches lie."""
+        if draws not in self._tables:
+            self._tables = {draws: Tables(self, rows, draws)}  # of a few that come again, the last
+        return self._tables[draws]
+
+
+class Tables:
+    """Where each client's orders of its examples, epoch after epoch, lie in one flat tensor.
+
+    Clients of like size are sorted together: one table for all would be as wide as the largest client and as long
+    as the smallest one's many epochs.
+    """
+
+    def __init__(self, counts: Counts, rows: Rows, draws: int) -> None:
+        sizes, device = counts.sizes, counts.first.device
+        epochs = -torch.div(-draws, counts.per_epoch, rounding_mode="floor")
+        magnitude = sizes.double().log2().long()
+        base, stride = torch.zeros_like(sizes), torch.zeros_like(sizes)
+        self.groups: list[tuple[Tensor, int, int, Tensor]] = []  # clients, epochs and examples at most, sizes
+        filled = 0
+        for of_size in torch.unique(magnitude).tolist():
+            who = (magnitude == of_size).nonzero().squeeze(1)
+            clients = rows.clients if len(who) == len(sizes) else rows.clients[who.to(device)]
+            most = int(epochs[who].max()), int(sizes[who].max())
+            self.groups.append((clients, *most, sizes[who].to(device)))
+            base[who] = filled + torch.arange(len(who)) * (most[0] * most[1])
+            stride[who] = most[1]
+            filled += len(who) * most[0] * most[1]
+        self.about = torch.stack([base, stride, counts.per_epoch, sizes]).to(device)  # [4, K]
 
 
 class Schedule:
@@ -90,23 +144,17 @@ class Schedule:
         drop_last: bool = False,
         keyed: bool = True,
         few_shapes: bool = False,
+        counts: Counts | None = None,
     ) -> None:
         self.rows, self.work, self.address, self.keyed, self.few_shapes = rows, work, address, keyed, few_shapes
-        self.first, self.sizes = rows.first, rows.sizes  # [K]
-        batch = work.batch_in(max(1, address[-1]))
-        self.full = batch is None
-        self.batch = int(self.sizes.max()) if batch is None else batch
-        self.used = self.sizes  # examples in an epoch
-        self.per_epoch = -torch.div(-self.sizes, self.batch, rounding_mode="floor")  # minibatches in an epoch
-        if drop_last and not self.full:
-            self.per_epoch = torch.div(self.sizes, self.batch, rounding_mode="floor").clamp(min=1)
-            self.used = torch.minimum(self.sizes, self.per_epoch * self.batch)
-        epochs = work.epochs or 1
-        self.asked = epochs * self.per_epoch if work.steps is None else torch.full_like(self.sizes, work.steps)
+        self.counts = counts or Counts(rows, work, work.batch_in(max(1, address[-1])), drop_last)
+        self.first, self.sizes, self.asked = self.counts.first, self.counts.sizes, self.counts.asked
+        self.full, self.batch = self.counts.full, self.counts.batch
+        self.used, self.per_epoch = self.counts.used, self.counts.per_epoch
         self.steps = (share * self.asked).ceil().long()  # [K]; a straggler stops after 1..asked of its steps
         self._length = int(self.steps.max())
         self._full: Batch | None = None
-        self._begin, self._drawn = -1, self.steps
+        self._begin, self._drawn = -1, self.first
 
     def __len__(self) -> int:
         return self._length
@@ -122,19 +170,32 @@ class Schedule:
             if self._full is None:
                 self._full = self.rows.all(self.first, self._rounded() if self.few_shapes else self.batch)
             return self._full._replace(key=self._key(step))
+        begin, drawn = self.window(step)
+        at, part = 0 if self.work.hold else step - begin, self.rows.part
+        return Draw(part.inputs, part.targets, self.first, drawn[at], self._key(step))
+
+    def window(self, step: int) -> tuple[int, Tensor]:
+        """The positions [W, K, B] of the examples of some steps that `step` is among, and the first of these."""
         if self._begin < 0:
             self._shuffle()
         draw = 0 if self.work.hold else step
         begin = draw - draw % self._window
         if begin != self._begin:
             self._begin, self._drawn = begin, self._draw(begin)
-        part = self.rows.part
-        return Draw(part.inputs, part.targets, self.first, self._drawn[draw - begin], self._key(step))
+        return begin, self._drawn
+
+    def keys(self, begin: int, end: int) -> Tensor:
+        """The addresses [steps, K] of what the model itself draws in some steps; [1, K] where it draws nothing."""
+        if not self.keyed:
+            return self.first[None]
+        seed, role, round = self.address
+        steps = torch.arange(begin, end, device=self.first.device)[:, None]
+        return bits(seed, "model", role, round, self.rows.clients, steps)
 
     def release(self) -> None:
         """Let go of the examples and their orders; what can be counted stays."""
         self._full, self._begin = None, -1
-        self._drawn = self._orders = self.steps
+        self._drawn = self._orders = self.first
 
     def examples(self, steps: Tensor) -> Tensor:
         """How many examples [K] the first `steps` [K] minibatches hold."""
@@ -155,39 +216,25 @@ class Schedule:
 
     def _draw(self, begin: int) -> Tensor:
         """The positions [window, K, B] of the examples of a window of steps; -1 where a row only pads."""
-        step = torch.arange(begin, begin + self._window, device=self.sizes.device)[:, None]
-        epoch = torch.div(step, self.per_epoch, rounding_mode="floor")
+        base, stride, per_epoch, sizes = self._tables.about
+        step = torch.arange(begin, begin + self._window, device=base.device)[:, None]
+        epoch = torch.div(step, per_epoch, rounding_mode="floor")
         within = torch.arange(self._width, device=step.device)
-        place = (step % self.per_epoch * self.batch)[..., None] + within
-        index = (self._base + epoch * self._stride)[..., None] + place
+        place = (step % per_epoch * self.batch)[..., None] + within
+        index = (base + epoch * stride)[..., None] + place
         position = self._orders[index.clamp(max=len(self._orders) - 1)]
-        return position.masked_fill((place >= self.sizes[:, None]) | (within >= self.batch), -1)
+        return position.masked_fill((place >= sizes[:, None]) | (within >= self.batch), -1)
 
     def _shuffle(self) -> None:
-        """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor.
-
-        Clients of like size are sorted together: one table for all would be as wide as the largest client and as
-        long as the smallest one's many epochs.
-        """
+        """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor."""
         seed, role, round = self.address
+        key, device = bits(seed, "batch", role, round), self.first.device
         draws = 1 if self.work.hold else len(self)
-        epochs = -torch.div(-draws, self.per_epoch, rounding_mode="floor")
-        magnitude = self.sizes.double().log2().long()
-        self._base, self._stride = torch.zeros_like(self.sizes), torch.zeros_like(self.sizes)
-        tables: list[Tensor] = []
-        filled = 0
-        for of_size in torch.unique(magnitude).tolist():
-            who = (magnitude == of_size).nonzero().squeeze(1)
-            epoch = torch.arange(int(epochs[who].max()), device=who.device)[:, None]
-            example = torch.arange(int(self.sizes[who].max()), device=who.device)
-            hashed = bits(seed, "batch", role, round, self.rows.clients[who][:, None, None], epoch, example)
-            table = hashed.masked_fill(example >= self.sizes[who][:, None, None], _LAST).argsort(-1)
-            self._base[who] = filled + torch.arange(len(who), device=who.device) * table[0].numel()
-            self._stride[who] = len(example)
-            tables.append(table.flatten())
-            filled += table.numel()
-        self._orders = torch.cat(tables)
-        self._window = max(1, min(draws, _WINDOW // (len(self.sizes) * self._width)))
+        self._tables = self.counts.tables(self.rows, draws)
+        drawn = [orders(key, *group).flatten() for group in self._tables.groups]
+        self._orders = torch.cat(drawn) if len(drawn) > 1 else drawn[0]
+        ahead = _WINDOW if device.type == "cpu" else _MORE * _WINDOW
+        self._window = max(1, min(draws, ahead // (len(self.sizes) * self._width)))
 
     def _key(self, step: int) -> Tensor:
         """The address of what the model itself draws; of no use, and not computed, where it draws nothing."""

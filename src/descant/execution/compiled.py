@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import torch
+
 from descant.execution.base import Vmap
 from descant.task.task import Task
 
@@ -22,6 +24,20 @@ class Compile(Vmap):
         super().__init__(task)
         self.clients = clients
         self.programs: dict[Hashable, Callable[..., Any]] = {}
+        self._pool: Any = None
+
+    def resize(self, clients: int) -> None:
+        """Make programs for another number of clients from now on; let go of the others, and of their memory."""
+        self.clients = clients
+        self.programs.clear()
+        self._pool = None
+
+    @property
+    def pool(self) -> Any:
+        """The memory that CUDA graphs work in."""
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
 
     def width(self, clients: int, first: bool) -> int:
         width = self.clients

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from descant.mirrors import host, sent
+
 _FEW = 8  # clients that are not worth a phase of their own
 
 
@@ -19,14 +21,14 @@ class Phase:
     begin: int
     end: int
     who: Tensor | None  # [W] their rows among the K, the last one repeated as padding; None for all K
-    real: Tensor  # [W] bool: False for padding
+    real: Tensor  # [W] bool: False for padding, which comes last; in the processor's memory
 
     def take(self, tree: Any) -> Any:
         """The phase's rows [W, ...] of tensors [K, ...]."""
         if isinstance(tree, tuple):
             return tuple(self.take(leaf) for leaf in tree)
         if self.who is not None:
-            return tree[self.who]
+            return tree[host(self.who) if tree.device.type == "cpu" else self.who]
         # One layout, so that one program serves; a tensor without numbers is contiguous whatever its strides.
         return tree.contiguous() if tree.numel() else torch.empty(tree.shape, dtype=tree.dtype, device=tree.device)
 
@@ -36,15 +38,21 @@ class Phase:
             return rows
         if isinstance(tree, tuple):
             return tuple(self.put(leaf, row) for leaf, row in zip(tree, rows, strict=True))
-        return tree.index_copy(0, self.who[self.real], rows[self.real])
+        real = int(self.real.sum())  # they come first
+        return tree.index_copy(0, self.who[:real].to(tree.device), rows[:real])
 
 
-def phases(steps: Tensor, width: Callable[[int, bool], int]) -> Iterator[Phase]:
+def phases(steps: Tensor, width: Callable[[int, bool], int], device: torch.device | None = None) -> Iterator[Phase]:
     """Phases for clients that take `steps` [K]: a new one whenever half of the last one's clients have finished.
 
-    `width(clients, first)` says how many a program takes, where that number must come from a small set.
+    `width(clients, first)` says how many a program takes, where that number must come from a small set. Steps are
+    counted in the processor's memory; the clients' rows lie on a `device`.
     """
+    device = steps.device if device is None else device
     begin, last = 0, int(steps.max())
+    if int(steps.min()) == last and width(len(steps), True) == len(steps):
+        yield Phase(0, last, None, torch.ones_like(steps, dtype=torch.bool))
+        return
     while begin < last:
         who = (steps > begin).nonzero().squeeze(1)
         half = len(who) // 2
@@ -54,5 +62,5 @@ def phases(steps: Tensor, width: Callable[[int, bool], int]) -> Iterator[Phase]:
             yield Phase(begin, end, None, torch.ones_like(who, dtype=torch.bool))
         else:
             slot = torch.arange(room, device=who.device)
-            yield Phase(begin, end, who[slot.clamp(max=len(who) - 1)], slot < len(who))
+            yield Phase(begin, end, sent(who[slot.clamp(max=len(who) - 1)], device), slot < len(who))
         begin = end

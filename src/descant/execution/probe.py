@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from copy import deepcopy
-from typing import Literal
+from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,17 @@ Mode = Literal["auto", "compile", "vmap", "loop"]
 MODES: tuple[Mode, ...] = ("auto", "compile", "vmap", "loop")
 
 
+class _Found(NamedTuple):
+    """What trying a module on examples of one kind showed."""
+
+    unfit: str  # why vmap cannot run it; nothing where it can
+    mixes: bool  # whether a row that only pads changes the others' gradient
+
+
+# A module is tried once on every kind of examples, however many runs it trains in.
+_FOUND: WeakKeyDictionary[Task, dict[tuple[object, ...], _Found]] = WeakKeyDictionary()
+
+
 def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> tuple[Execution, str]:
     """The way to execute `task`, and a word on why; `inputs` and `targets` are a few examples of one client.
 
@@ -31,36 +43,51 @@ def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> 
     task.to(inputs.device)
     if len(inputs) == 1:  # another one, or nothing could be said of batches
         inputs, targets = torch.cat([inputs, inputs.flip(-1)]), torch.cat([targets, targets])
-    x, buffers, batch = _two_clients(task, inputs, targets)
-    loop = Loop(task)
+    vectorise, found = mode != "loop", _FOUND.setdefault(task, {})
+    kind = (vectorise, *((t.shape, t.dtype, t.device) for t in (inputs, targets)))
     try:
-        refuse_hidden_state(task._training, inputs)
-        predicted = loop.outputs(x, buffers, batch.inputs)
-        repeated = loop.outputs(x, buffers, batch.inputs[:, -1:].expand_as(batch.inputs))
-        _check_examples(task, predicted, repeated, targets)
-        expected = _grads(loop, x, buffers, batch)
+        if kind in found:  # of the same shapes; whether the loss and the metric take them is seen anew
+            x, buffers, batch = _two_clients(task, inputs, targets)
+            _check_figures(task, Loop(task).outputs(x, buffers, batch.inputs), targets)
+        else:
+            found[kind] = _tried(task, inputs, targets, vectorise)
     except TaskError:
         raise
     except Exception as error:
         shape = tuple(inputs.shape[1:])
         raise TaskError(f"the model cannot be trained on examples of shape {shape}: {error}") from error
-    if mode == "loop":
-        return loop, "asked for"
-    vmapped = Vmap(task)
+    unfit, mixes = found[kind]
+    if not vectorise:
+        return Loop(task), "asked for"
+    if not unfit:
+        return Vmap(task, mixes=mixes), "vectorises" if mode == "auto" else "asked for"
+    if mode == "auto":
+        return Loop(task), f"vmap cannot run this model: {unfit}"
+    raise TaskError(f"the model does not run under vmap ({unfit}): use mode='auto' or 'loop'")
+
+
+def _tried(task: Task, inputs: Tensor, targets: Tensor, vectorise: bool) -> _Found:
+    """Try the loop, and vmap beside it."""
+    x, buffers, batch = _two_clients(task, inputs, targets)
+    loop, vmapped = Loop(task), Vmap(task)
+    refuse_hidden_state(task._training, inputs)
+    predicted = loop.outputs(x, buffers, batch.inputs)
+    _check_figures(task, predicted, targets)
+    _check_examples(predicted, loop.outputs(x, buffers, batch.inputs[:, -1:].expand_as(batch.inputs)))
+    expected = _grads(loop, x, buffers, batch)
+    if not vectorise:
+        return _Found("", False)
     try:
         with warnings.catch_warnings():  # where torch has no vectorised kernel it loops, and says so
             warnings.filterwarnings("error", message="There is a performance drop")
             agree = _close(_grads(vmapped, x, buffers, batch), expected)
             agree &= _close(vmapped.outputs(x, buffers, batch.inputs), predicted)
-        why = "" if agree or _agree_in_double(task, inputs, targets) else "its results differ from the plain loop's"
+        unfit = (
+            "" if agree or _agree_in_double(task, inputs, targets) else "its results differ from the plain loop's"
+        )
     except Exception as error:  # torch raises many kinds where a module does not vectorise
-        why = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
-    if why:
-        if mode != "auto":
-            raise TaskError(f"the model does not run under vmap ({why}): use mode='auto' or 'loop'")
-        return loop, f"vmap cannot run this model: {why}"
-    mixes = _mixes(task, vmapped, inputs, targets)
-    return Vmap(task, mixes=mixes), "vectorises" if mode == "auto" else "asked for"
+        unfit = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
+    return _Found(unfit, not unfit and _mixes(task, vmapped, inputs, targets))
 
 
 def _agree_in_double(task: Task, inputs: Tensor, targets: Tensor) -> bool:
@@ -86,12 +113,16 @@ def _two_clients(task: Task, inputs: Tensor, targets: Tensor) -> tuple[Tensor, T
     return x, buffers, Batch(inputs, targets, mask, key=torch.tensor([1, 2], device=inputs.device))
 
 
-def _check_examples(task: Task, predicted: Tensor, repeated: Tensor, targets: Tensor) -> None:
-    """An example has a prediction, a loss and a figure of its own, whoever else is in the batch: `repeated` are
-    the predictions where all are the last example."""
+def _check_figures(task: Task, predicted: Tensor, targets: Tensor) -> None:
+    """An example has a loss and a figure of its own."""
     if task.loss(predicted[0], targets).shape != targets.shape[:1]:
         raise TaskError("the loss must return one number an example, a vector of the batch's length")
     task.metric.check(predicted[0], targets)
+
+
+def _check_examples(predicted: Tensor, repeated: Tensor) -> None:
+    """An example has a prediction of its own, whoever else is in the batch: `repeated` are the predictions where
+    all are the last example."""
     if not _close(repeated[:, -1:], predicted[:, -1:]):
         raise TaskError(
             "the model's prediction for an example changes with the other examples of the batch: "

@@ -102,12 +102,12 @@ class Steps:
 
     def __init__(self, step: Step, execution: Execution) -> None:
         self.step, self.execution = step, execution
-        self._identity: Hashable = None
+        self.identity: Hashable = None
         self._signature: Hashable = None
         self._settled = False
         if isinstance(execution, Compile):
             try:
-                self._identity = identity(step)
+                self.identity = identity(step)
             except (NoIdentityError, RecursionError):
                 lasting = "pass tensors to a step as rows, and use no lambda"
                 execution.note(f"{name_of(step)} has no lasting identity: {lasting}")
@@ -117,7 +117,7 @@ class Steps:
     ) -> Stepped:
         """`advance` the active clients."""
         arguments = (x, statistics, sources, active, rows)
-        if self._identity is None:
+        if self.identity is None:
             return advance(self.step, self.execution, *arguments)
         if not self._settled:
             self._find(arguments)
@@ -134,6 +134,6 @@ class Steps:
         assert isinstance(self.execution, Compile)
         before, self._signature = self._signature, signature(arguments)
         self._settled = before == self._signature
-        self._programs, self._key = self.execution.programs, (self._identity, self._signature)
+        self._programs, self._key = self.execution.programs, (self.identity, self._signature)
         if self._key not in self._programs:
             self._programs[self._key] = compiled(partial(advance, self.step, self.execution), len(self._programs))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from descant.data import FederatedData
-from descant.execution import Compile, Execution, Loop, Mode, Vmap, choose
+from descant.execution import Compile, Execution, Loop, Mode, Vmap, choose, ongpu
 from descant.execution.batches import Rows, Schedule
 from descant.execution.memory import Choice, key_of, recall, remember
 from descant.execution.steps import Steps
@@ -31,8 +31,12 @@ _LEAST = 8  # clients at once, at least: with fewer, the cost of a call shows (a
 
 
 def threads_inside(execution: Execution) -> int | None:
-    """How many threads torch may use: one where the workers of a loop are threads already."""
-    return 1 if isinstance(execution, Loop) and execution.workers > 1 else None
+    """How many threads torch may use: one where the workers of a loop are threads already, or a GPU works.
+
+    What the processor does for a GPU is so little that threads would wait for each other longer than they work.
+    """
+    alone = isinstance(execution, Loop) and execution.workers > 1
+    return 1 if alone or execution.task.device.type == "cuda" else None
 
 
 class Prepared(NamedTuple):
@@ -56,6 +60,8 @@ def prepare(
     work: Work = getattr(method, "work", Work(epochs=1, batch=64))
     inputs, targets = data.train.client(int(data.train.sizes.argmax()))
     execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
+    if data.train.inputs.device.type == "cuda":
+        return _on_gpu(execution, data, work, mode, why, rounds * trainers, trainers, chunk)
     few = chunk or at_once(task, data, work, trainers, least=_LEAST)
     if isinstance(execution, Loop):
         loop = _loop(task)
@@ -80,6 +86,45 @@ def prepare(
     return Prepared(
         best, _shared_out(best, few) if isinstance(best, Loop) and chunk is None else number, choice.why
     )
+
+
+def _on_gpu(
+    execution: Execution,
+    data: FederatedData,
+    work: Work,
+    mode: Mode,
+    why: str,
+    trained: int,
+    trainers: int,
+    chunk: int | None,
+) -> Prepared:
+    """The same where a GPU computes: as many clients at once as its memory holds."""
+    task = execution.task
+
+    def timed(execution: Execution, clients: int) -> float:
+        return _seconds_a_client(execution, data, work, clients)
+
+    number = chunk or ongpu.fitting(execution, data, work, trainers, timed)
+    if not isinstance(execution, Vmap) or mode == "vmap":
+        return Prepared(execution, number, why)
+    if execution.mixes:
+        also = ", so vmap runs in the place of compile" if mode == "compile" else ""
+        return Prepared(execution, number, f"its batches must not be padded (BatchNorm){also}")
+    if mode == "compile":
+        return Prepared(Compile(task, number), number, why)
+    key = _key(task, data, work, trained, chunk)
+    choice = recall(key)
+    if choice is None or choice.name not in ongpu.ways(execution, number):
+        steps = len(_schedule(data, torch.arange(number, device=data.train.inputs.device), work))
+        choice = ongpu.fastest(execution, number, steps, trained, timed)
+        remember(key, choice)
+    best = ongpu.ways(execution, number)[choice.name]()
+    if best.unfolded and chunk is None:  # what is unfolded takes more room
+        number = ongpu.fitting(Vmap(best.task), data, work, trainers, timed)
+        best = ongpu.unfolding(task, number)
+    for note in choice.notes:
+        best.note(note)
+    return Prepared(best, number, choice.why)
 
 
 def _ways(vmapped: Vmap, fewer: int) -> dict[str, Callable[[], Execution]]:
@@ -114,7 +159,8 @@ def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *,
 
 
 def _loop(task: Task, channels_last: bool = False) -> Loop:
-    return Loop(task, channels_last=channels_last, workers=torch.get_num_threads())
+    workers = torch.get_num_threads() if task.device.type == "cpu" else 1
+    return Loop(task, channels_last=channels_last, workers=workers)
 
 
 def _shared_out(loop: Loop, clients: int) -> int:
@@ -165,7 +211,7 @@ def _descend(x: Tensor, grad: Gradient) -> Tensor:
 
 
 def _schedule(data: FederatedData, who: Tensor, work: Work) -> Schedule:
-    return Schedule(Rows(data.train, who), work, torch.ones(len(who), device=who.device), (0, "tuning", 0))
+    return Schedule(Rows(data.train, who), work, torch.ones(len(who)), (0, "tuning", 0))
 
 
 def _seconds(call: Callable[[], Any]) -> float:

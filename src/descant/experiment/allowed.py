@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from descant.errors import SettingError, shown, unknown
+from descant.execution.device import AUTO
 
 _EMPTY = ("meta",)  # devices that hold no numbers
 
@@ -209,9 +210,11 @@ class Device(Allowed):
 
     @property
     def what(self) -> str:
-        return "a device of torch, such as 'cpu', 'cuda' or 'cuda:1'"
+        return "'auto', or a device of torch, such as 'cpu', 'cuda' or 'cuda:1'"
 
     def check(self, name: str, value: Any) -> str:
+        if value == AUTO:
+            return AUTO
         try:
             if isinstance(value, str | torch.device) and (found := torch.device(value)).type not in _EMPTY:
                 return str(found)

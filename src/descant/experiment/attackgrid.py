@@ -16,12 +16,16 @@ from descant.experiment.allowed import is_whole, refusal
 from descant.experiment.callback import Callback
 from descant.experiment.cells import Cell, Listening
 from descant.experiment.declaration import Settings, declared
-from descant.experiment.grid import Grid, file_cell, refuse_same_folders, rows_of
+from descant.experiment.declaring import Declaration
+from descant.experiment.grid import COMPARED, Grid, file_cell, refuse_same_folders, refuse_unknown, rows_of
 from descant.experiment.parts import InARow, PartOf
+from descant.experiment.ready import Ready
 from descant.experiment.run import Run
+from descant.experiment.settings import RunSettings
 
 CLEAN = "clean"  # the runs in which nobody attacks
 WORST = "worst"  # what a heat map calls the column of every method's worst attack
+NONE = "none"  # the worst attack on a method that sends nothing
 
 Values = Mapping[str, Any]
 Make = Callable[[dict[str, Any], dict[str, str], list[Any]], Cell]
@@ -62,6 +66,7 @@ class _Attacking:
     label: str
     value: Any
     fractions: tuple[float, ...]
+    at: str = "fractions"  # where the user wrote them
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,11 @@ class _Assumed:
 
 
 def attack_grid(
-    values: Values, folder: Path | None = None, callbacks: tuple[Callback, ...] = (), make: Make = file_cell
+    values: Values,
+    folder: Path | None = None,
+    callbacks: tuple[Callback, ...] = (),
+    make: Make = file_cell,
+    runs: type[Declaration] = RunSettings,
 ) -> AttackGrid:
     """The grid of a table of robustness: the settings of a comparison, with `attacks` and `fractions`.
 
@@ -82,6 +91,7 @@ def attack_grid(
     `assumed: true` defences know the true share, and a list is what they assume in a grid of its own.
     """
     stops = Listening(callbacks=callbacks).identity()
+    refuse_unknown(values, runs, (*COMPARED, "attacks", "fractions", "assumed"), taken=("malicious",))
     cells: dict[str, Cell] = {}
     places: dict[Place, list[Cell]] = {}
     for place, settings, at in rows_under_attack(values):
@@ -91,7 +101,16 @@ def attack_grid(
     found = list(cells.values())
     if folder is not None:
         refuse_same_folders(found)
-    return AttackGrid(Grid(tuple(found), folder, callbacks), {place: tuple(c) for place, c in places.items()})
+    grid = Grid(tuple(found), folder, callbacks, _refuse_all_malicious)
+    return AttackGrid(grid, {place: tuple(c) for place, c in places.items()})
+
+
+def _refuse_all_malicious(cell: Cell, run: Ready) -> None:
+    """Refuse a fraction that is everyone, once it is known how many clients there are."""
+    clients = len(run.parties.data)
+    if len(run.plan.malicious) == clients:
+        said = f"{clients} of {clients} clients: somebody has to be benign, and figures are theirs"
+        raise refusal(cell.at["malicious"], cell.settings.malicious, f"a smaller fraction; it is {said}")
 
 
 def rows_under_attack(values: Values) -> Iterator[tuple[Place, dict[str, Any], dict[str, str]]]:
@@ -144,7 +163,7 @@ def _cells(
     place = Place(method) if attack is None else Place(method, attack.label, fraction)
     if does is not None:
         settings = settings | {"attacks": does.value, "malicious": fraction}
-        at = at | {"attacks": f"attacks.{does.label}", "malicious": "fractions"}
+        at = at | {"attacks": f"attacks.{does.label}", "malicious": does.at}
     under = "" if does is None else f", {does.label} {percent(fraction)}"
     if defence is None:
         yield place, settings | {"label": f"{method}{under}"}, at
@@ -198,17 +217,20 @@ def _attacks(given: Any, fractions: tuple[float, ...]) -> list[_Attacking]:
         raise SettingError("attacks: there is none; without any it is a comparison: use `descant compare`")
     found: dict[str, _Attacking] = {}
     for label, value in pairs:
-        if not label.strip() or label in (CLEAN, WORST):
-            told = {CLEAN: "the runs without attackers are called so", WORST: "a column of the tables is called so"}
+        told = {CLEAN: "the runs without attackers are called so", WORST: "a column of the tables is called so"}
+        told |= {NONE: "the worst attack on a method that no attack reaches is called so"}
+        if not label.strip() or label in told:
             remedy = told.get(label, "give it a label")
             raise SettingError(f"attacks: the label '{label}' cannot be used: {remedy}")
         if label in found:
             raise SettingError(f"attacks: '{label}' stands twice; give labels, as in {{my label: {label}}}")
-        own = fractions
+        own, at = fractions, "fractions"
         if isinstance(value, Mapping) and "attacks" in value:
             for unknown in value.keys() - {"attacks", "fractions"}:
                 raise SettingError(f"attacks.{label}.{unknown}: beside 'attacks' there may be 'fractions' alone")
-            own = _fractions(f"attacks.{label}.fractions", value["fractions"]) if "fractions" in value else own
+            if "fractions" in value:
+                at = f"attacks.{label}.fractions"
+                own = _fractions(at, value["fractions"])
             value = value["attacks"]
         if not own:
             raise SettingError(
@@ -216,7 +238,7 @@ def _attacks(given: Any, fractions: tuple[float, ...]) -> list[_Attacking]:
             )
         if value is None or (isinstance(value, list | tuple) and not value):
             raise SettingError(f"attacks.{label}: it says not what attackers do")
-        found[label] = _Attacking(label, value, own)
+        found[label] = _Attacking(label, value, own, at)
     return list(found.values())
 
 
@@ -242,8 +264,8 @@ def _fractions(name: str, given: Any) -> tuple[float, ...]:
                 f"{name}[{i}]", one, "a share of the clients from 0 to below 1: somebody has to be benign"
             )
     checked = tuple(float(one) for one in given)
-    if len(set(checked)) < len(checked):
-        raise SettingError(f"{name} = {shown(list(given))}: a fraction stands twice")
+    if len(set(map(percent, checked))) < len(checked):
+        raise SettingError(f"{name} = {shown(list(given))}: a fraction stands twice, as tables round them")
     return tuple(sorted(checked))
 
 
@@ -255,6 +277,6 @@ def _assumed(given: Any) -> _Assumed:
         if not number and not (isinstance(f, float) and 0 <= f < 1):
             what = "true (defences know the true share), or a list of numbers of attackers or shares below 1"
             raise refusal("assumed", f, what)
-    if len(set(others)) < len(others):
-        raise SettingError(f"assumed = {shown(list(listed))}: a number stands twice")
+    if len({f"{f:g}" for f in others}) < len(others):
+        raise SettingError(f"assumed = {shown(list(listed))}: a number stands twice, as tables round them")
     return _Assumed(len(others) < len(listed), tuple(sorted(others)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -171,11 +172,16 @@ def _several(value: Any) -> list[Any]:
 
 
 def _size(name: str, value: Any) -> int:
+    size: Any = value
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        value = float(match[1]) * _UNITS[match[2].lower() if match[2].lower() in _UNITS else f"{match[2].lower()}b"]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (isfinite(value) and value >= 1):
-        raise SettingError(f"{name} = {shown(value)}: it must be a number of bytes, as 328020, '300 kB' or '2 MB'")
-    return round(value)
+        unit = match[2].lower()
+        size = Fraction(match[1].rstrip(".")) * _UNITS[unit if unit in _UNITS else f"{unit}b"]
+    number = isinstance(size, int | float | Fraction) and not isinstance(size, bool) and isfinite(size)
+    if not number or size < 1 or size != int(size):
+        raise SettingError(
+            f"{name} = {shown(value)}: it must be a whole number of bytes, as 328020, '300 kB' or '2 MB'"
+        )
+    return int(size)
 
 
 def _target(name: str, value: Any) -> float:

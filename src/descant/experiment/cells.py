@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -19,7 +19,7 @@ from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import Settings
 from descant.experiment.folder import RUN, START
 from descant.experiment.journal import Journal, finished, unfinished
-from descant.experiment.ready import ready
+from descant.experiment.ready import Ready, ready
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
@@ -44,6 +44,7 @@ class Cell(ABC):
     """One run of a grid."""
 
     settings: Settings
+    at: Mapping[str, str]  # where the user wrote settings, by name; one that is not there stands under its own
 
     @property
     @abstractmethod
@@ -67,8 +68,8 @@ class Cell(ABC):
         """What cells that differ in their seed alone have in common, as plain data."""
 
     @abstractmethod
-    def check(self) -> None:
-        """Refuse what the run would refuse before it trains."""
+    def check(self) -> Ready:
+        """Refuse what the run would refuse before it trains; what could begin is returned."""
 
     @abstractmethod
     def place(self, folder: Path) -> Path:
@@ -103,6 +104,7 @@ class FromFile(Cell):
 
     settings: RunSettings
     stops: list[Any] = field(default_factory=list)
+    at: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -114,9 +116,9 @@ class FromFile(Cell):
     def apart_from_seed(self) -> dict[str, Any]:
         return self.settings.plain() | {"seed": None}
 
-    def check(self) -> None:
+    def check(self) -> Ready:
         data = self.settings.federated_data()
-        ready(self.settings.task(data), data, self.settings.method, self.settings)
+        return ready(self.settings.task(data), data, self.settings.method, self.settings)
 
     def place(self, folder: Path) -> Path:
         """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now.

@@ -19,6 +19,7 @@ from descant.codecs import Codec
 from descant.engine import Evaluation, Health, Record
 from descant.engine.cohort import Sampling
 from descant.execution import Mode
+from descant.execution.device import Precision
 from descant.experiment.allowed import (
     Device,
     Flag,
@@ -167,6 +168,13 @@ class Settings(Declaration):
         Whole(0, 2**62, optional=True),
         None,
     )
+    precision: Precision = setting(
+        'how exactly products are computed: "full", as the numbers are stored; on a GPU "tf32", with 10 bits after '
+        'the point; "bf16", where the model computes in bfloat16, its parameters and losses as they are stored.',
+        "result",
+        OneOf(get_args(Precision)),
+        "full",
+    )
     mode: Mode = setting(
         '"vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the other; '
         '"auto" measures, and chooses. Modes agree up to rounding.',
@@ -181,7 +189,9 @@ class Settings(Declaration):
         Whole(1, optional=True),
         None,
     )
-    device: str = setting('where to compute, such as "cpu" or "cuda".', "how", Device(), "cpu")
+    device: str = setting(
+        'where to compute, such as "cpu" or "cuda"; "auto" is a GPU where there is one.', "how", Device(), "auto"
+    )
     threads: int | None = setting(
         "how many threads to compute with. By default as many as there are cores, or OMP_NUM_THREADS; on a busy "
         "machine, 1 is many times faster than more.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
 
@@ -64,9 +64,9 @@ class Declaration:
         """Refuse settings that do not go with each other, by name or by where the user wrote them (`at`)."""
 
     @classmethod
-    def unknown(cls, name: str) -> SettingError:
-        """The error for a setting that there is not."""
-        return unknown("setting", name, declared(cls))
+    def unknown(cls, name: str, known: Iterable[str] | None = None) -> SettingError:
+        """The error for a setting that there is not, among those that are `known`: by default the declared."""
+        return unknown("setting", name, declared(cls) if known is None else known)
 
     def plain(self, *roles: Role) -> dict[str, Any]:
         """The settings of these roles as a file or a record holds them; without a role, all of them."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
@@ -22,14 +23,18 @@ from descant.errors import (
 from descant.experiment.callback import Callback
 from descant.experiment.cells import Cell, FromFile, Listening
 from descant.experiment.declaration import Settings, declared
+from descant.experiment.declaring import Declaration
 from descant.experiment.journal import finished, unfinished
 from descant.experiment.lock import at_work
+from descant.experiment.ready import Ready
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
 from descant.methods import Method
 
 _BLINK = 0.2  # seconds
+_NAME = re.compile(r"\w+")
 _TAKEN = {"method", "seed", "label"}  # what a comparison says of every cell itself
+COMPARED = ("methods", "seeds")  # what a comparison has beside settings of its runs
 _MOST = 10_000  # seeds
 
 
@@ -44,6 +49,7 @@ class Grid:
     cells: tuple[Cell, ...]
     folder: Path | None = None
     callbacks: tuple[Callback, ...] = ()
+    refuse: Callable[[Cell, Ready], None] | None = None  # what this grid refuses of a cell that could begin
 
     def run(self, progress: Callable[[Cell, Record], None] | None = None) -> Iterator[tuple[Cell, Run]]:
         """Every cell with its run, those that other processes are at work on last.
@@ -96,7 +102,9 @@ class Grid:
             try:
                 with warnings.catch_warnings():  # the run itself will give them
                     warnings.simplefilter("ignore")
-                    cell.check()
+                    run = cell.check()
+                    if self.refuse is not None:
+                        self.refuse(cell, run)
             except DamagedError:
                 continue  # of this cell alone, which is left out when its turn comes
             except SettingError as error:
@@ -129,16 +137,24 @@ def _is_begun(folder: Path) -> bool:
 
 
 def _named(cell: Cell, error: SettingError) -> SettingError:
-    """An error of one cell, with where its method stands in the comparison and what can be done there."""
-    at, said = f"methods.{cell.label}", str(error)
+    """An error of one cell, with where the user wrote what it is about and what can be done there."""
+    at, said = cell.at.get("method", f"methods.{cell.label}"), str(error)
     if said.startswith("method."):
         return SettingError(f"{at}.{said.removeprefix('method.')}")
     if isinstance(error, NotTogetherError):
-        remedy = "leave the method out"
-        if error.setting in declared(Settings):
-            remedy += f", or give it a value of its own, {at}.run.{error.setting}"
-        return SettingError(f"{at}: {error}; {remedy}")
-    return error
+        return SettingError(f"{at}: {error}; leave the method out{_or_else(cell, error.setting, at)}")
+    name = _NAME.match(said)
+    written = cell.at.get(name[0]) if name is not None else None
+    if name is None or written is None or said.startswith(written):
+        return error
+    return SettingError(f"{written}{said[name.end() :]}")
+
+
+def _or_else(cell: Cell, setting: str, at: str) -> str:
+    """What can be done about a setting that does not go with the method at `at`, beside leaving the method out."""
+    if (written := cell.at.get(setting)) is not None:
+        return f", or change {written}"
+    return f", or give it a value of its own, {at}.run.{setting}" if setting in declared(Settings) else ""
 
 
 def comparison(values: Mapping[str, Any], folder: Path | None = None, callbacks: tuple[Callback, ...] = ()) -> Grid:
@@ -148,6 +164,7 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None, callbacks:
     hold for this method alone. `seeds` is a list, or how many.
     """
     stops = Listening(callbacks=callbacks).identity()
+    refuse_unknown(values, RunSettings, COMPARED)
     cells = [file_cell(settings, at, stops) for settings, at in rows_of(values)]
     refuse_same_folders(cells)
     return Grid(tuple(cells), folder, callbacks)
@@ -155,7 +172,20 @@ def comparison(values: Mapping[str, Any], folder: Path | None = None, callbacks:
 
 def file_cell(settings: Mapping[str, Any], at: Mapping[str, str], stops: list[Any]) -> Cell:
     """The cell of a run whose settings a file holds."""
-    return FromFile(RunSettings.of(settings, at), stops)
+    return FromFile(RunSettings.of(settings, at), stops, at)
+
+
+def refuse_unknown(
+    values: Mapping[str, Any], runs: type[Declaration], own: Iterable[str], taken: Iterable[str] = ()
+) -> None:
+    """Refuse what is neither a setting of the `runs` of a grid nor one of its `own`, by name, with the nearest.
+
+    What is `taken`, since the grid says it of every run itself, is refused with a reason elsewhere.
+    """
+    known = {*declared(runs), *own} - {*_TAKEN, *taken}
+    for name in values:
+        if name not in {*known, *_TAKEN, *taken}:
+            raise runs.unknown(str(name), known)
 
 
 def rows_of(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:

@@ -16,11 +16,11 @@ from descant.errors import SettingError
 from descant.experiment.callback import Callback
 from descant.experiment.cells import Cell, Listening
 from descant.experiment.declaration import Settings, declared
-from descant.experiment.grid import Grid, refuse_same_folders, rows_of
+from descant.experiment.grid import COMPARED, Grid, refuse_same_folders, refuse_unknown, rows_of
 from descant.experiment.identity import of_parts, of_problem
 from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.parts import PartOf
-from descant.experiment.ready import ready
+from descant.experiment.ready import Ready, ready
 from descant.experiment.resume import go_on, recorded
 from descant.experiment.run import Run
 from descant.experiment.simulate import simulate
@@ -73,6 +73,7 @@ class FromObjects(Cell):
     method: Method
     settings: Settings
     stops: list[Any]
+    at: Mapping[str, str]
 
     @property
     def label(self) -> str:
@@ -97,8 +98,8 @@ class FromObjects(Cell):
     def apart_from_seed(self) -> dict[str, Any]:
         return self.settings.plain() | {"seed": None, "method": describe(self.method)}
 
-    def check(self) -> None:
-        ready(*self._problem(), self.settings)
+    def check(self) -> Ready:
+        return ready(*self._problem(), self.settings)
 
     def place(self, folder: Path) -> Path:
         """The folder itself. One that differs in the first parameters alone is refused: they were not repeated."""
@@ -135,7 +136,7 @@ def object_cell(
     """The cell of a run on objects."""
     method = PartOf("methods").check(at["method"], settings["method"])
     own = {name: value for name, value in settings.items() if name != "method"}
-    return FromObjects(problem, method, Settings.of(own, at), stops)
+    return FromObjects(problem, method, Settings.of(own, at), stops, at)
 
 
 def grid_of(
@@ -143,6 +144,7 @@ def grid_of(
 ) -> Grid:
     """The grid of a comparison on objects: `methods`, `seeds`, and settings of `simulate` that all runs share."""
     stops = Listening(callbacks=callbacks).identity()
+    refuse_unknown(values, Settings, COMPARED)
     cells = [object_cell(problem, settings, at, stops) for settings, at in rows_of(values)]
     problem.of(cells[0].seed)  # what is no task and no data is refused before anything runs
     if folder is not None:

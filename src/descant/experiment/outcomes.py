@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from descant.errors import SettingError, unknown
-from descant.experiment.attackgrid import CLEAN, Place
+from descant.experiment.attackgrid import CLEAN, NONE, Place
 from descant.experiment.run import Run
 from descant.experiment.table import check_first, short, with_spread
+from descant.methods import METHODS
 
 if TYPE_CHECKING:  # tables are made where they are asked for
     import polars as pl
@@ -39,6 +40,8 @@ class Outcome:
     high: float
     variance: float
     round: float
+    assumed: int | float | None = None  # what the defence takes the number or share of attackers to be, if any
+    mute: bool = False  # whether the method sends nothing, so that no attack reaches the benign
 
     @property
     def text(self) -> str:
@@ -91,6 +94,8 @@ def _outcome(place: Place, runs: Sequence[Run], model: str, rule: str, first: in
     return Outcome(
         place=place,
         seeds=len(runs),
+        assumed=place.assumed if place.assumed is not None else _assumed(runs[0].config["aggregator"]),
+        mute=getattr(METHODS.get(runs[0].config["method"]["name"]), "mute", False),
         attackers=round(float(np.mean([summary["malicious"] for summary in summaries]))),
         collapsed=tuple(collapsed),
         mean=float(means.mean()),
@@ -102,11 +107,17 @@ def _outcome(place: Place, runs: Sequence[Run], model: str, rule: str, first: in
     )
 
 
+def _assumed(aggregator: Any) -> int | float | None:
+    """The number or share of attackers that a defence assumes; of several in a row, the first that assumes any."""
+    steps = aggregator if isinstance(aggregator, list) else [aggregator]
+    return next((step["f"] for step in steps if step.get("f") is not None), None)
+
+
 def worst_cases(found: Iterable[Outcome], higher_is_better: bool = True) -> dict[tuple[str, float], Outcome]:
     """The worst attack on every method, by every fraction: a defence is as good as its worst case.
 
     A collapse is worse than any figure, and an earlier one worse than a later. What has no figure at all is left
-    out, and so is what stands in the grid of assumed attackers.
+    out, and so is what stands in the grid of assumed attackers. Of a method that sends nothing it is `NONE`.
     """
     worst: dict[tuple[str, float], Outcome] = {}
     for outcome in found:
@@ -118,7 +129,7 @@ def worst_cases(found: Iterable[Outcome], higher_is_better: bool = True) -> dict
         at = (place.method, place.fraction)
         if at not in worst or _goodness(outcome, higher_is_better) < _goodness(worst[at], higher_is_better):
             worst[at] = outcome
-    return worst
+    return {at: replace(o, place=replace(o.place, attack=NONE)) if o.mute else o for at, o in worst.items()}
 
 
 def _goodness(outcome: Outcome, higher_is_better: bool) -> tuple[float, float]:
@@ -129,18 +140,24 @@ def _goodness(outcome: Outcome, higher_is_better: bool) -> tuple[float, float]:
 
 
 def outcomes_frame(found: Iterable[Outcome], metric: str) -> pl.DataFrame:
-    """One row a place, for programs: no figure is null, a collapse has its earliest round."""
+    """One row a place, for programs: no figure is null, a collapse has its earliest round.
+
+    `assumed` is what the defence takes the number or the share of attackers to be, where it assumes any; `in_table`
+    is false in the grid in which that is held against the truth.
+    """
     import polars as pl
 
     kinds: dict[str, Any] = {"method": pl.String, "attack": pl.String, "fraction": pl.Float64}
     kinds |= {"assumed": pl.Float64, "attackers": pl.Int64, "seeds": pl.Int64, "collapsed": pl.Int64}
     kinds |= {"collapsed_round": pl.Int64, f"test_{metric}": pl.Float64, f"test_{metric}_spread": pl.Float64}
     kinds |= {"low": pl.Float64, "high": pl.Float64, "variance": pl.Float64, "round": pl.Float64}
+    kinds |= {"in_table": pl.Boolean}
     lines = [
         (
-            *(o.place.method, o.place.attack, o.place.fraction, o.place.assumed, o.attackers, o.seeds),
+            *(o.place.method, o.place.attack, o.place.fraction, o.assumed, o.attackers, o.seeds),
             *(len(o.collapsed), o.collapsed[0] if o.collapsed else None),
             *(v if isfinite(v) else None for v in (o.mean, o.spread, o.low, o.high, o.variance, o.round)),
+            o.place.assumed is None,
         )
         for o in found
     ]

@@ -13,6 +13,7 @@ from descant.engine import Plan, cohort_size
 from descant.engine.newcomers import Parties, apart
 from descant.engine.plan import carrier
 from descant.errors import SettingError
+from descant.execution.device import resolve
 from descant.experiment.allowed import refusal
 from descant.experiment.declaration import Settings
 from descant.experiment.parts import PartOf
@@ -39,7 +40,7 @@ def ready(task: Any, data: Any, method: Any, settings: Settings) -> Ready:
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = PartOf("methods").check("method", method)
     try:
-        torch.empty(0, device=settings.device)
+        torch.empty(0, device=resolve(settings.device))
     except Exception as error:  # every build of torch has its own for a device that it does not know
         why = f"{error}".split("\n")[0] or type(error).__name__
         raise SettingError(f"device = '{settings.device}': there is no such device here ({why})") from error

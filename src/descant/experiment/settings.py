@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,7 +71,7 @@ class RunSettings(Settings):
     method: Method = setting("how the clients learn together.", "result", PartOf("methods"))
 
     @classmethod
-    def unknown(cls, name: str) -> SettingError:
+    def unknown(cls, name: str, known: Iterable[str] | None = None) -> SettingError:
         if name in ("methods", "seeds"):
             return SettingError(
                 f"'{name}' is a setting of a comparison: run the file with `descant compare`, or give a single run "
@@ -88,7 +88,7 @@ class RunSettings(Settings):
             )
         if name in ("out", "overwrite"):
             return SettingError(f"'{name}' is no setting of a file: say it on the command line, with --{name}")
-        return super().unknown(name)
+        return super().unknown(name, known)
 
     @property
     def title(self) -> str:

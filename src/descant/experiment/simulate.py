@@ -20,6 +20,8 @@ from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.engine import Evaluation, Health, Plan, Record, Simulation
 from descant.execution import Execution, Loop
+from descant.execution.convolutions import unfolded
+from descant.execution.device import computing, resolve
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Federation, History, Run
 from descant.experiment.allowed import refusal
@@ -65,9 +67,10 @@ def simulate(
     newcomer_rounds: int = 1,
     lost: float = 0.0,
     secret: int | None = None,
+    precision: Literal["full", "tf32", "bf16"] = "full",
     mode: Literal["auto", "compile", "vmap", "loop"] = "auto",
     chunk: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     threads: int | None = None,
     store: Literal["memory", "disk"] = "memory",
     commit: int | None = None,
@@ -109,11 +112,14 @@ def simulate(
         lost: the share of messages that are lost on their way up, after the work was done.
         secret: what the parties draw in private (noise, masks) follows from it; by default it is drawn from the
             system, and follows from nothing that others know.
+        precision: how exactly products are computed: "full", as the numbers are stored; on a GPU "tf32", with 10
+            bits after the point; "bf16", where the model computes in bfloat16, its parameters and losses as they
+            are stored.
         mode: "vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the
             other; "auto" measures, and chooses. Modes agree up to rounding.
         chunk: how many clients are processed at once; by default what fits memory and cache. Results do not depend
             on it.
-        device: where to compute, such as "cpu" or "cuda".
+        device: where to compute, such as "cpu" or "cuda"; "auto" is a GPU where there is one.
         threads: how many threads to compute with. By default as many as there are cores, or OMP_NUM_THREADS; on a
             busy machine, 1 is many times faster than more.
         store: where the clients' state lies: in memory, or on "disk", as files in the run's folder, for more
@@ -142,7 +148,9 @@ def simulate(
     journal = out if isinstance(out, Journal) or out is None else Journal.claim(out, call.overwrite)
     title = call.label or asked.method.name
     shown = watched(call.progress, title, call.seed, call.rounds)
-    with using_threads(call.threads), journal or nullcontext(), shown as progress:
+    call = replace(call, device=resolve(call.device))
+    exactly = computing(call.device, call.precision)
+    with using_threads(call.threads), exactly, journal or nullcontext(), shown as progress:
         return _carry_out(asked, replace(call, progress=progress), journal)
 
 
@@ -152,10 +160,13 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
     acting = {name: getattr(plan, name) for name in ("aggregator", "codec", "downlink", "attacks")}
     prints = fingerprints(task, given, method, **acting) if journal is not None else {}
     task = task if journal is None else journal.start(task)
+    task = task.in_half() if call.precision == "bf16" else task
     data = parties.data.to(dtype=task.dtype, device=call.device)
     newcomers = parties.newcomers and parties.newcomers.to(dtype=task.dtype, device=call.device)
     trainers = plan.cohort if plan.trainers == "cohort" else len(data)
     chunk = min(plan.chunk, trainers) if plan.chunk else None
+    if journal is not None and journal.started is not None:  # on a GPU it was measured
+        chunk = journal.before["execution"]["clients_at_once"]
     execution, at_once, why = prepare(
         task, data, method, call.mode, rounds=plan.rounds, trainers=trainers, chunk=chunk
     )
@@ -166,6 +177,7 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
         "threads": torch.get_num_threads(),
         "clients_at_once": at_once,
         "channels_last": getattr(execution, "channels_last", False),
+        "unfolded": execution.unfolded,
         "fallbacks": list(execution.notes),
     }
     config = _config(task, given, method, call, plan, carried_out, prints)
@@ -208,6 +220,8 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
 def _as_begun(execution: Execution, begun: dict[str, Any], journal: Journal | None) -> Execution:
     """The execution that the run was begun with, and with all that was noted on the way since."""
     noted = [*begun["fallbacks"], *(kept_notes(journal.folder) if journal is not None else []), *execution.notes]
+    if begun.get("unfolded"):
+        execution.task = unfolded(execution.task)
     if begun["channels_last"]:  # what was measured to be fastest when the run began
         execution = Loop(execution.task, channels_last=True, workers=torch.get_num_threads())
     execution.notes = begun["fallbacks"] = list(dict.fromkeys(noted))  # one list, filled as the run goes on

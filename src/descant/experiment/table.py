@@ -51,6 +51,8 @@ def _row(label: str, summaries: Sequence[dict[str, Any]]) -> LabelRow:
 
 def check_first(labelled: Iterable[tuple[str, Run]], first: int) -> None:
     """Refuse to choose among rounds from `first` on where a run that has not collapsed was evaluated in none."""
+    if first < 0:
+        raise SettingError(f"first = {first}: rounds are counted from 0 (the untrained model) on; give 0 or more")
     for label, run in labelled:
         last = max((t for rounds in run.history.evaluated.values() for t in rounds), default=0)
         if run.collapse is None and first > last:

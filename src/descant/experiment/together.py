@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from descant.attacks import Attack
 from descant.catalog import renamed
+from descant.context import Context
 from descant.data import FederatedData, Part
 from descant.engine import Health, Plan
 from descant.engine.clients import refuse_statistics
 from descant.engine.newcomers import Parties, refuse
-from descant.errors import NoFiguresWarning, SettingError, TaskError
+from descant.errors import NoFiguresWarning, NotTogetherError, SettingError, TaskError
+from descant.mail import LAST
 from descant.methods import Method
 from descant.task import Task
 from descant.task.objectives import cross_entropy, squared_error
@@ -54,7 +57,20 @@ def check_together(task: Task, parties: Parties, method: Method, plan: Plan) -> 
         method.check_run(plan.rounds, task.layout)
     except SettingError as error:
         raise renamed(error, "method", [field.name for field in fields(method)]) from None
-    _check_outputs(task, parties.everyone)
+    for i, attack in enumerate(plan.attacks):
+        try:
+            attack.check(data)
+        except SettingError as error:
+            told = [field.name for field in fields(attack)]
+            raise renamed(error, f"attacks[{i}] ({attack.name})", told) from None
+    _check_readings(task, len(data), method, plan)
+    _check_outputs(task, parties.everyone, method)
+    opens = [attack.name for attack in plan.attacks if type(attack).probe is not Attack.probe]
+    if opens and "test" not in plan.evaluation.parts:
+        _warn(
+            f"attacks: how often '{opens[0]}' works is measured on test data, and evaluate.parts = "
+            f"{list(plan.evaluation.parts)} leaves them out: name 'test' there, too"
+        )
     if "test" in plan.evaluation.parts and not len(data.test.targets):
         _warn(
             f"data '{data.name}': no client has test examples, and figures on test will be NaN: set some aside "
@@ -79,11 +95,29 @@ def _warn(text: str) -> None:
     warnings.warn(NoFiguresWarning(text), stacklevel=5)  # where `simulate` was called
 
 
-def _check_outputs(task: Task, data: FederatedData) -> None:
-    """Refuse a model whose outputs do not go with the targets; one that does not run is refused elsewhere."""
+def _check_readings(task: Task, clients: int, method: Method, plan: Plan) -> None:
+    """Refuse a codec by which the server need not come to know what clients send as changes since the last time."""
+    since_last = [name for name, sent in method.sends.items() if sent.of == LAST]
+    ctx = Context(0, plan.seed, clients, task.layout, task.start(), 0)
+    first = method.first_sent(ctx) if since_last and plan.codec.updates else {}
+    for name, leaf in first.items():
+        if name in since_last and (why := plan.codec.unsettled(leaf.numel())) is not None:
+            raise NotTogetherError(
+                "codec",
+                f"the method '{method.name}' sends '{name}' as what changed since the server last read it, and by "
+                f"'{plan.codec.name}' the error of a reading may grow from round to round: {why}",
+            )
+
+
+def _check_outputs(task: Task, data: FederatedData, method: Method) -> None:
+    """Refuse a model whose outputs do not go with the targets or the method; one that does not run, elsewhere."""
     outputs, targets = _outputs_of_one(task, data), data.train.targets
     if outputs is None:
         return
+    why = method.refuses.get("one_output")
+    if why is not None and (outputs.dim() < 2 or outputs.shape[-1] < 2):
+        said = f"it gives one number an example, and the method '{method.name}' cannot train it: {why}"
+        raise NotTogetherError("model", said)
     floating = targets.is_floating_point()
     if task.loss is cross_entropy:
         if floating:

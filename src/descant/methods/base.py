@@ -257,7 +257,7 @@ class Method(Checked, ABC):
         """What the method cannot be run with, and why: settings of a run, other than by default.
 
         These may be "own_start", "trainers", "aggregator" and "newcomers"; "statistics" are running statistics of
-        the model (BatchNorm).
+        the model (BatchNorm), and "one_output" is a model that gives one number an example.
         """
         return {}
 

@@ -149,6 +149,10 @@ class SKL(FineTune):
 
     lam: float = 1.0
 
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        return {**super().refuses, "one_output": "SKL compares probabilities of classes"}
+
     def pull(self, v: Tensor, grad: Gradient, w: Tensor, *also: Tensor) -> Tensor:
         return grad(v, w, objective=symmetrised_kl)
 

@@ -44,6 +44,8 @@ class MAPPER(FedAvg):
         super().__post_init__()
         require(self, "alpha", len(self.alphas) > 0, "a number, or several")
         require(self, "alpha", all(0 <= alpha <= 1 for alpha in self.alphas), "from 0 to 1")
+        different = len(set(self.alphas)) == len(self.alphas)
+        require(self, "alpha", different, "different candidates: the work for one that stands twice is wasted")
 
     @property
     def alphas(self) -> tuple[float, ...]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import warnings
+from typing import ClassVar, Protocol
 
 from descant.coupling import Projection
-from descant.errors import require
+from descant.errors import NoTieWarning, require
 from descant.task import Layout
 
 
 class Tied(Protocol):
     """A method with a reference of `dim` numbers."""
+
+    name: ClassVar[str]
 
     @property
     def dim(self) -> int: ...
@@ -32,6 +35,11 @@ def check_subspace(method: Tied, layout: Layout) -> None:
     fits = default or method.projection.dim(method.dim, layout.dim) <= layout.dim
     require(method, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
     method.projection.check(method.dim, layout)
+    if method.projection.dim(method.dim, layout.dim) == 0:
+        said = "the reference has no number, so that nothing travels and every client trains alone"
+        warnings.warn(
+            NoTieWarning(f"method.dim = 0 ({method.name}): {said}; give 1 or more to tie the clients"), stacklevel=2
+        )
 
 
 class Sketching(Protocol):

@@ -83,12 +83,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Entries on the same data with the same model: what may be compared. Rounds are chosen from `first` on."""
+    """Entries on the same data with the same model and the same benign clients: what may be compared.
+
+    Rounds are chosen from `first` on. `notes` are what a reader must know of how the runs were told apart.
+    """
 
     title: str
     entries: tuple[Entry, ...]
     key: str
     first: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def history(self) -> History:
@@ -139,23 +143,36 @@ def load_whole(folders: Sequence[Path]) -> list[Run]:
     return runs
 
 
-def gather(runs: Sequence[Run], first: int = 0) -> list[Experiment]:
-    """Runs as experiments: on the same data and model, with one entry a label; the same run counts once."""
+def pages_of_robustness(folders: Iterable[Path]) -> list[Path]:
+    """The pages that `descant robustness` has written beside some runs."""
+    pages = (parent / "robustness.html" for parent in dict.fromkeys(folder.parent for folder in folders))
+    return [page for page in pages if page.is_file()]
+
+
+def gather(runs: Sequence[Run], first: int = 0, pages: Sequence[Path] = ()) -> list[Experiment]:
+    """Runs as experiments: on the same data and model, with one entry a label; the same run counts once.
+
+    Those with other malicious clients are an experiment of their own, since figures are of the benign ones; `pages`
+    are where all of them stand side by side.
+    """
     if not runs:
         raise SettingError("a report needs at least one run")
-    by_problem: dict[str, dict[tuple[str, str], dict[str, Run]]] = {}
+    by_problem: dict[tuple[str, str], dict[tuple[str, str], dict[str, Run]]] = {}
     for run in runs:
-        entries = by_problem.setdefault(_text(_problem(run.config)), {})
+        entries = by_problem.setdefault((_text(_problem(run.config)), _attackers(run)), {})
         seeds = entries.setdefault((_label(run.config), _text(_comparable(run.config))), {})
         seeds.setdefault(_text([run.config["seed"], run.config["data"]]), run)
-    found = []
-    for entries in by_problem.values():
+    found, problems = [], [problem for problem, _ in by_problem]
+    for (problem, attackers), entries in by_problem.items():
         labels = _distinct([(label, next(iter(seeds.values())).config) for (label, _), seeds in entries.items()])
         rows = [Entry(label, tuple(s.values())) for label, s in zip(labels, entries.values(), strict=True)]
-        found.append((str(rows[0].config["data"]["name"]), tuple(rows)))
-    titles = _numbered([title for title, _ in found])
+        about, split = rows[0].config["data"], problems.count(problem) > 1
+        title = f"{about['name']}, {attackers}" if split else str(about["name"])
+        found.append((title, tuple(rows), _told_apart(pages) if split else ()))
+    titles = _numbered([title for title, *_ in found])
     keys = _numbered([_slug(title) for title in titles], "{}-{}")
-    return [Experiment(t, rows, key, first) for t, key, (_, rows) in zip(titles, keys, found, strict=True)]
+    named = zip(titles, keys, found, strict=True)
+    return [Experiment(title, rows, key, first, notes) for title, key, (_, rows, notes) in named]
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -180,6 +197,21 @@ def _problem(config: dict[str, Any]) -> Any:
     data = config["data"]
     settings = {name: value for name, value in data["settings"].items() if name != "seed"}
     return [data["name"], data["clients"], settings, config["task"]]
+
+
+def _attackers(run: Run) -> str:
+    """Who attacks: how many, since the seed says who they are, or which, where they were named."""
+    named = run.config.get("malicious")
+    if isinstance(named, list | tuple) and named:
+        return f"the clients {', '.join(map(str, sorted(named)))} attack"
+    number = int(run.history.federation.members("malicious").sum())
+    return f"{number} of {run.config['data']['clients']} clients attack" if number else "nobody attacks"
+
+
+def _told_apart(pages: Sequence[Path]) -> tuple[str, ...]:
+    said = "Runs with other malicious clients have a section of their own: figures are of the benign, who differ."
+    where = f" All stand side by side in {', '.join(map(str, pages))}." if pages else ""
+    return (f"{said}{where}",)
 
 
 def _comparable(config: dict[str, Any]) -> dict[str, Any]:

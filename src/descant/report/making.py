@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from descant.errors import SettingError
 from descant.experiment import Run
-from descant.report.gather import find, load_whole
+from descant.report.gather import find, load_whole, pages_of_robustness
 from descant.report.report import Report
 
 
@@ -28,10 +29,22 @@ def report(
         first: rounds are chosen from this one on.
         format: what to write: the page ("html"), figures ("png", "svg") or tables ("csv", "md", "latex").
     """
-    made = Report(_runs(runs), title, first)
+    if isinstance(runs, Iterable) and not isinstance(runs, str):
+        runs = list(runs)  # looked at twice
+    pages = pages_of_robustness(folder for given in _folders(runs) for folder in find([given]))
+    made = Report(_runs(runs), title, first, pages=pages)
     if path is not None:
         made.save(path, format)
     return made
+
+
+def _folders(given: Any) -> Iterator[str | Path]:
+    """The folders among what was given."""
+    if isinstance(given, str | Path):
+        yield given
+    elif isinstance(given, Iterable) and not isinstance(given, Run):
+        for one in given:
+            yield from _folders(one)
 
 
 def _runs(given: Run | str | Path | Iterable[Run | str | Path]) -> list[Run]:

@@ -18,7 +18,7 @@ from descant.files import write
 from descant.report.clients import fairness_figures, holdings_figure, models_figure
 from descant.report.export import FORMATS, export
 from descant.report.figure import Figure, Palette
-from descant.report.gather import Experiment, find, gather, load_whole
+from descant.report.gather import Experiment, find, gather, load_whole, pages_of_robustness
 from descant.report.health import health_figures
 from descant.report.look import styles
 from descant.report.page import render
@@ -31,6 +31,7 @@ class Report:
 
     In a notebook it shows its page. Rounds are chosen from `first` on. `titles` name the experiments in their
     order, `verdict` writes the sentence at the top of each, and `closing` are commands that the page ends with.
+    `pages` are those of `descant robustness` on the same runs, where runs with other attackers stand together.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class Report:
         titles: Sequence[str] = (),
         verdict: Callable[[Experiment], str] = verdict,
         closing: Sequence[str] = (),
+        pages: Sequence[Path] = (),
     ) -> None:
-        self.experiments: list[Experiment] = gather(runs, first)
+        self.experiments: list[Experiment] = gather(runs, first, pages)
         if titles:
             named = zip(self.experiments, titles, strict=True)
             self.experiments = [replace(experiment, title=name) for experiment, name in named]
@@ -57,7 +59,13 @@ class Report:
     @classmethod
     def of(cls, *folders: str | Path, title: str | None = None, first: int = 0) -> Self:
         """A report on all finished runs in some folders. A damaged one is named (`LeftOutWarning`) and left out."""
-        return cls(load_whole(find(folders)), title, first)
+        found = find(folders)
+        return cls(load_whole(found), title, first, pages=pages_of_robustness(found))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of how the runs were told apart."""
+        return list(dict.fromkeys(note for experiment in self.experiments for note in experiment.notes))
 
     @cached_property
     def figures(self) -> dict[str, list[Figure]]:

@@ -13,7 +13,7 @@ from descant.experiment.table import short
 from descant.report.figure import Figure, Palette
 from descant.report.gather import Entry
 from descant.report.page import facts, filled, legend, placed
-from descant.report.robust_figures import Drawn, robust_figures, robust_palette
+from descant.report.robust_figures import Drawn, number, robust_figures, robust_palette
 from descant.report.tables import Table, TableCell, full_settings
 
 _KEY = "robustness"
@@ -43,8 +43,8 @@ class RobustReport:
 
     @property
     def alone(self) -> set[str]:
-        """The methods that are local training."""
-        return {place.method for place, runs in self.runs.items() if runs[0].config["method"]["name"] == "local"}
+        """The methods that send nothing, out of the attackers' reach."""
+        return {outcome.place.method for outcome in self.drawn.found if outcome.mute}
 
     @property
     def palette(self) -> Palette:
@@ -52,9 +52,10 @@ class RobustReport:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """By title: each method's worst attack, then a table an attack as the papers print them, then collapses."""
+        """By title: each method's worst attack, a table an attack as the papers print them, guesses, collapses."""
         gone = self.collapses()
-        return self.worst_tables | self.attack_tables | ({"Collapses": gone} if gone.rows else {})
+        shown = self.worst_tables | self.attack_tables | self.assumed_tables
+        return shown | ({"Collapses": gone} if gone.rows else {})
 
     @property
     def attack_tables(self) -> dict[str, Table]:
@@ -65,6 +66,26 @@ class RobustReport:
     @property
     def worst_tables(self) -> dict[str, Table]:
         return {"The worst attack on each method": self.worst_table()} if self.worst else {}
+
+    @property
+    def assumed_tables(self) -> dict[str, Table]:
+        """Where numbers of attackers are assumed, a table an attack: what is assumed against what is true."""
+        tables = {attack: self.assumed_table_of(attack) for attack in self.drawn.attacks}
+        return {f"Assumed attackers, under {attack}": table for attack, table in tables.items() if table.rows}
+
+    def assumed_table_of(self, attack: str) -> Table:
+        """What each defence assumes against the true fractions, under one attack."""
+        under = {o.place: o for o in self.drawn.found if o.place.assumed is not None}
+        under = {place: o for place, o in under.items() if place.attack in (attack, CLEAN)}
+        fractions = sorted({place.fraction for place in under})
+        guesses = dict.fromkeys((place.method, place.assumed) for place in under if place.attack == attack)
+        lines = []
+        for method, f in guesses:
+            named = f"{method}, f = {number(f)}"
+            found = (under.get(Place(method, attack if x else CLEAN, x, f)) for x in fractions)
+            lines.append((TableCell(named, named), *map(_cell, found)))
+        caption = "As above; defences take the share or the number of attackers to be f, whatever it is."
+        return Table(caption, ("method", *map(_share, fractions)), tuple(lines))
 
     def table_of(self, attack: str) -> Table:
         """Methods against fractions, under one attack."""

@@ -171,12 +171,11 @@ def _assumed(drawn: Drawn) -> list[Figure]:
             if not any(o.place.attack == attack for o in there):
                 continue
             rows = [
-                _row(o)
-                | {"true": percent(o.place.fraction), "assumed": _number(o.place.assumed), "is_worst": False}
+                _row(o) | {"true": percent(o.place.fraction), "assumed": number(o.place.assumed), "is_worst": False}
                 for o in there
             ]
             shares = [percent(f) for f in sorted({o.place.fraction for o in there})]
-            guesses = [_number(f) for f in sorted({o.place.assumed for o in there}, reverse=True)]  # type: ignore[type-var]
+            guesses = [number(f) for f in sorted({o.place.assumed for o in there}, reverse=True)]  # type: ignore[type-var]
             heat = _heat(rows, drawn, x=("true", shares), y=("assumed", guesses))
             panels.append(heat.properties(title=panel_title(f"{method}, {attack}")))
     if not panels:
@@ -232,6 +231,6 @@ def _key(outcome: Outcome) -> tuple[str, float]:
     return outcome.place.method, outcome.place.fraction
 
 
-def _number(f: int | float | None) -> str:
+def number(f: int | float | None) -> str:
     """What is assumed: a share in per cent, or a number of messages."""
     return percent(f) if isinstance(f, float) else str(f)

@@ -166,8 +166,8 @@ def full_settings(entry: Entry) -> str:
 
 
 def notices(experiment: Experiment, found: list[LabelRow]) -> list[str]:
-    """What a reader must know before comparing: collapses, and budgets that are not equal."""
-    said = []
+    """What a reader must know before comparing: who is not here, collapses, and budgets that are not equal."""
+    said = [*experiment.notes]
     for entry in experiment.entries:
         for run in entry.collapsed:
             assert run.collapse is not None

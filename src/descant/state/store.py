@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from descant.mirrors import host, parts, sent
 from descant.sealed import DIGEST, Digests, row_digests
 from descant.state.leaves import Leaves, Shapes
 from descant.trees import Tree
@@ -17,6 +19,7 @@ from descant.trees import Tree
 First = Callable[[Tensor], Tree]  # the first state of the clients who [K]
 T = TypeVar("T")
 _BLOCK = 4096  # clients that are read in one go
+_SHARE = 0.4  # of a GPU's free memory, that the rows of all clients may take
 
 
 class Journaled(Protocol):
@@ -67,25 +70,44 @@ class ClientStore:
 
     def __init__(self, clients: int, first: First, device: torch.device | str = "cpu") -> None:
         self.clients, self._first = clients, first
-        self.touched = torch.zeros(clients, dtype=torch.bool, device=device)  # [N] who was written
+        self.device = torch.device(device)  # where rows lie
+        self.touched = torch.zeros(clients, dtype=torch.bool)  # [N] who was written; in the processor's memory
         some = first(torch.zeros(1, dtype=torch.int64, device=device))
         self.spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in some.items()}
+        self._beside = (
+            not self._fits()
+        )  # whether rows lie in the processor's memory, and travel to the GPU and back
+        self._on_the_way: tuple[Tensor, Tree, Any] | None = (
+            None  # rows that are still coming back, and what tells when
+        )
+        if self._beside:
+            self.device = torch.device("cpu")
         self._rows: Tree = {}  # [N, ...]; rows of clients that are not touched carry no meaning
         self._digests: dict[str, Digests] = {}  # [N, 16] of the rows, as they were when a commit last asked
         self._fresh = torch.zeros(clients, dtype=torch.bool)  # [N] who was written since
 
+    def _fits(self) -> bool:
+        """Whether all rows have room where models are trained, with enough left to train them."""
+        if self.device.type != "cuda":
+            return True
+        row = sum(prod(shape) * dtype.itemsize for shape, dtype in self.spec.values())
+        return self.clients * row <= _SHARE * torch.cuda.mem_get_info(self.device)[0]
+
     def gather(self, who: Tensor, owner: str | None = None) -> Tree:
         """The rows [K, ...] of the clients `who` [K]; with an `owner`, of its leaves alone (`descant.trees`)."""
-        at = who.to(self.touched.device)
-        fresh = ~self.touched[at]
+        if not _of(owner, self.spec):
+            return {}
+        if self._on_the_way is not None and bool(torch.isin(host(who), self._on_the_way[0]).any()):
+            self._arrive()
+        fresh = ~self.touched[host(who)]
         if fresh.all():
             first = _of(owner, self._first(who))
             return {name: leaf.clone(memory_format=torch.contiguous_format) for name, leaf in first.items()}
-        rows = {name: self._read(name, at).to(who.device) for name in _of(owner, self.spec)}
+        rows = {name: self._read(name, who) for name in _of(owner, self.spec)}
         if fresh.any():
             fresh = fresh.to(who.device)
             for name, leaf in _of(owner, self._first(who[fresh])).items():
-                rows[name][fresh] = leaf.to(rows[name].dtype)
+                rows[name][fresh] = leaf.to(rows[name])
         return rows
 
     def scatter(self, who: Tensor, rows: Tree) -> None:
@@ -93,26 +115,54 @@ class ClientStore:
         self.write(who, rows if len(rows) == len(self.spec) else self.gather(who) | rows)
 
     def write(self, who: Tensor, rows: Tree) -> None:
-        at = who.to(self.touched.device)
-        for name, (shape, dtype) in self.spec.items():
-            if name not in self._rows:
-                self._rows[name] = torch.empty(self.clients, *shape, dtype=dtype, device=at.device)
-            self._rows[name][at] = rows[name].to(at.device, dtype)
-        self._fresh[at.cpu()] = True
-        self.touched[at] = True  # after the rows: who is marked has them
+        numbers = host(who)
+        for name, (shape, dtype) in self.spec.items() if not self._rows else ():
+            pinned = {"pin_memory": True} if self._beside else {"device": self.device}
+            self._rows[name] = torch.empty(self.clients, *shape, dtype=dtype, **pinned)
+        self._arrive()
+        if self._beside and who.device.type == "cuda":
+            self._send_back(numbers, rows)
+        else:
+            for name, (_, dtype) in self.spec.items():
+                self._rows[name][who.to(self.device)] = rows[name].to(self.device, dtype)
+        self._fresh[numbers] = True
+        self.touched[numbers] = True  # after the rows: who is marked has them
 
-    def _read(self, name: str, at: Tensor) -> Tensor:
-        return self._rows[name][at]
+    def _read(self, name: str, who: Tensor) -> Tensor:
+        """The rows of a leaf, where `who` lies."""
+        if self._beside and who.device.type == "cuda":  # pinned memory travels without being waited for
+            shape, dtype = self.spec[name]
+            pinned = torch.empty(len(who), *shape, dtype=dtype, pin_memory=True)
+            return torch.index_select(self._rows[name], 0, host(who), out=pinned).to(who.device, non_blocking=True)
+        return self._rows[name][who.to(self.device)].to(who.device)
+
+    def _send_back(self, who: Tensor, rows: Tree) -> None:
+        """Let rows travel back from the GPU while it works on."""
+        back: Tree = {}
+        for name, (shape, dtype) in self.spec.items():
+            back[name] = torch.empty(len(who), *shape, dtype=dtype, pin_memory=True)
+            back[name].copy_(rows[name], non_blocking=True)
+        self._on_the_way = who, back, torch.cuda.current_stream().record_event()
+
+    def _arrive(self) -> None:
+        """Put the rows that were still on the way where they belong."""
+        if self._on_the_way is not None:
+            who, rows, event = self._on_the_way
+            event.synchronize()
+            for name, leaf in rows.items():
+                self._rows[name].index_copy_(0, who, leaf)
+            self._on_the_way = None
 
     def changed(self) -> tuple[Tensor, Tree]:
-        who = self.touched.nonzero().squeeze(1)
+        self._arrive()
+        who = sent(self.touched.nonzero().squeeze(1), self.device)
         if len(who) == self.clients:  # no copy: what a commit holds is written before the next round begins
             return who, dict(self._rows)
         return who, self.gather(who) if len(who) else {}
 
     def digests(self, who: Tensor, rows: Tree) -> dict[str, Digests]:
         """Of all rows; those that were not written since the last time are not looked at again."""
-        ids = who.cpu()
+        ids = host(who)
         fresh = self._fresh[ids].nonzero().squeeze(1)
         for name, leaf in rows.items():
             known = self._digests.setdefault(name, np.zeros((self.clients, DIGEST), np.uint8))
@@ -130,10 +180,10 @@ class ClientStore:
     def leaves(self) -> Tree:
         """Every client's rows [N, ...]."""
         whole = {name: torch.empty(self.clients, *shape, dtype=dtype) for name, (shape, dtype) in self.spec.items()}
-        for who in torch.split(torch.arange(self.clients, device=self.touched.device), _BLOCK):
+        for who in parts(sent(torch.arange(self.clients), self.device), _BLOCK):
             for name, rows in self.gather(who).items():
-                whole[name][who.cpu()] = rows.cpu()
-        return {name: leaf.to(self.touched.device) for name, leaf in whole.items()}
+                whole[name][host(who)] = rows.cpu()
+        return {name: leaf.to(self.device) for name, leaf in whole.items()}
 
 
 class MappedStore(ClientStore):
@@ -162,7 +212,7 @@ class MappedStore(ClientStore):
     def gather(self, who: Tensor, owner: str | None = None) -> Tree:
         rows = super().gather(who, owner)
         for ids, held in self._held:
-            there, at = _matches(who.cpu(), ids)
+            there, at = _matches(host(who), ids)
             for name, leaf in _of(owner, held).items() if len(there) else ():
                 rows[name][there.to(who.device)] = leaf[at].to(who.device)
         return rows
@@ -170,7 +220,7 @@ class MappedStore(ClientStore):
     def scatter(self, who: Tensor, rows: Tree) -> None:
         whole = rows if len(rows) == len(self.spec) else self.gather(who) | rows
         kept = {name: whole[name].to("cpu", dtype) for name, (_, dtype) in self.spec.items()}  # as files have them
-        self._held.append((who.cpu(), kept))
+        self._held.append((host(who), kept))
         self._known = {}
 
     def changed(self) -> tuple[Tensor, Tree]:
@@ -202,8 +252,8 @@ class MappedStore(ClientStore):
         self.files.write("touched", who, torch.ones(len(who), dtype=torch.bool))
         self.touched[who] = True
 
-    def _read(self, name: str, at: Tensor) -> Tensor:
-        return self.files.read(f"clients.{name}", at)
+    def _read(self, name: str, who: Tensor) -> Tensor:
+        return self.files.read(f"clients.{name}", host(who)).to(who.device)
 
     def flush(self, round: int) -> None:
         self.files.flush(round)

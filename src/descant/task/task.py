@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, Literal
 
 import torch
@@ -79,6 +79,8 @@ class Task:
             norm.num_batches_tracked = None  # a counter without a reader, which vmap would refuse
         self._check(parameters)
         self.dtype = next(iter(parameters.values())).dtype
+        self.device = torch.device("cpu")  # where it computes
+        self.half = False  # whether the module computes in bfloat16; parameters and losses keep their dtype
 
     @property
     def dim(self) -> int:
@@ -114,6 +116,12 @@ class Task:
                 named[name].copy_(value)
         return Task(model, self.loss, self.metric, buffers=self.buffers)
 
+    def in_half(self) -> Task:
+        """The same task with a module that computes in bfloat16, where torch knows how (`torch.autocast`)."""
+        task = copy(self)
+        task.half = True
+        return task
+
     def random_start(self, seed: int) -> Tensor:  # [d]
         """A start of its own, drawn by the layers' `reset_parameters`."""
         model = deepcopy(self.model)
@@ -132,6 +140,7 @@ class Task:
 
     def to(self, device: torch.device) -> None:
         """Compute on `device`: what the module holds besides its trained parameters must lie there too."""
+        self.device = device
         self._training.to(device)
         self._deployed.to(device)
 
@@ -156,14 +165,22 @@ class Task:
         statistics = {n: b.clone() for n, b in self.buffer_layout.unflatten(buffers).items()}
         values = self.layout.unflatten(x) | statistics
         if key is None:
-            return functional_call(self._deployed, values, (inputs,)), buffers
+            return self._call(self._deployed, values, inputs), buffers
         for name, site in self._sites.items():
             site.uses = 0
             values[f"{name}.key"] = key
-        outputs = functional_call(self._training, values, (inputs,))
+        outputs = self._call(self._training, values, inputs)
         if not statistics:
             return outputs, buffers
         return outputs, torch.cat([statistics[name].reshape(-1) for name in self.buffer_layout.names])
+
+    def _call(self, module: nn.Module, values: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        if not self.half:
+            outputs: Tensor = functional_call(module, values, (inputs,))
+            return outputs
+        with torch.autocast(inputs.device.type, torch.bfloat16):
+            outputs = functional_call(module, values, (inputs,))
+        return outputs.to(self.dtype)
 
     def objective(self, predict: Callable[[Tensor], Tensor], x: Tensor, batch: Batch) -> Tensor:
         """The task's own objective: the mean loss over the real examples of one client's batch."""

@@ -27,7 +27,7 @@ def size_shares(alpha: float, seeds: int, overlap: bool = False) -> np.ndarray:
     )
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 5.0])
 @pytest.mark.parametrize(("shares_of", "seeds"), [(label_shares, 40), (size_shares, 400)], ids=["labels", "sizes"])
@@ -43,6 +43,7 @@ def test_the_variance_of_a_share_is_that_of_the_dirichlet(
     assert np.abs(means - 1 / N).max() < 4 * (exact / len(p)) ** 0.5
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("alpha", [0.5, 5.0])
 @pytest.mark.parametrize(("shares_of", "seeds"), [(label_shares, 40), (size_shares, 400)], ids=["labels", "sizes"])
 def test_a_clients_share_is_beta_distributed(shares_of: object, seeds: int, alpha: float) -> None:

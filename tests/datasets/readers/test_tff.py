@@ -54,6 +54,7 @@ def test_too_short_lines_are_refused(tmp_path: Path) -> None:
         read_shakespeare(tmp_path, 5)
 
 
+@pytest.mark.slow
 def test_the_real_shakespeare(real: Callable[[str], Path]) -> None:
     examples = read_shakespeare(real("shakespeare-tff"), 80)
     assert len(examples.owner_names) == 715

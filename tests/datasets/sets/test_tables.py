@@ -62,6 +62,7 @@ def test_hapt_refuses_empty_windows(tmp_path: Path, field: str) -> None:
         DATASETS["hapt"](**{field: 0}, root=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "folder", "clients", "shape", "classes"),
     [

@@ -96,6 +96,7 @@ def test_celeba_reads_the_pictures_that_the_list_names(tmp_path: Path, write_lea
         DATASETS["celeba"](root=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_real_mnist_by_writer(real: Callable[[str], Path]) -> None:
     real("mnist"), real("qmnist-labels")
     data = DATASETS["mnist-by-writer"]()

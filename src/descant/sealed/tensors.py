@@ -1,16 +1,9 @@
-"""Files that carry a checksum (blake2b): the one place where a run's files are read.
-
-Whatever is wrong with one (cut off, a byte that flipped, edited by hand, no file at all, claims without end) is a
-`DamagedError` that names it and says what can be done. JSON carries its checksum as its last member, a safetensors
-file as the first entry of its metadata; both cover every byte of the file. Other files have theirs in a list.
-"""
+"""Safetensors files that carry their checksum as the first entry of their metadata."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
@@ -24,17 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from descant.errors import DamagedError
 from descant.files import NO_LINK, write_at, write_bytes
+from descant.sealed.plain import BLOCK, DIGEST, damaged, hash_of, opened
 
-REMEDY = "take the folder from a copy, or begin the run anew with overwrite"
-_OTHER = "is damaged, or of another run (its checksum is another)"
-DIGEST = _SIZE = 16  # bytes of a checksum
-_JSON_AT_MOST, _HEADER_AT_MOST = 2**28, 2**26  # bytes
-_BLOCK = 2**22
-_END = re.compile(rb',\n  "checksum": "([0-9a-f]{32})"\n\}\n')
-_END_SIZE = len(b',\n  "checksum": ""\n}\n') + 2 * _SIZE
+_HEADER_AT_MOST = 2**26  # bytes
 _HEAD = b'{"__metadata__":{"checksum":"'
+_AT = 8 + len(_HEAD)  # where the checksum lies
 _TYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -52,7 +40,6 @@ _TYPES = {
     torch.uint64: "U64",
 }
 _NAMES = {name: dtype for dtype, name in _TYPES.items()}
-_AT = 8 + len(_HEAD)  # where the checksum of a safetensors file lies
 
 Leaves = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]  # the types and the shapes of tensors
 Digests = NDArray[np.uint8]  # [K, 16], of rows
@@ -64,40 +51,6 @@ class Placed(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     at: int
-
-
-def damaged(path: Path, what: str) -> DamagedError:
-    return DamagedError(f"{path} {what}: {REMEDY}")
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> str:
-    """Write a JSON object with its checksum, which is returned; infinite numbers stay, as Python reads them."""
-    text = json.dumps({**value, "checksum": ""}, indent=2).encode()
-    body = text[: text.rindex(b',\n  "checksum"')]
-    checksum = _hash(body)
-    write_bytes(path, [body, f',\n  "checksum": "{checksum}"\n}}\n'.encode()])
-    return checksum
-
-
-def read_json(path: Path) -> tuple[dict[str, Any], str]:
-    """A JSON object as it was written, and its checksum. One of format 1 has none, and is read as it is."""
-    with _opened(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) > _JSON_AT_MOST:
-            raise damaged(path, f"has {size} bytes, which no run writes into it")
-        text = file.read()
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise damaged(path, "is damaged (it is no JSON)") from None
-    if not isinstance(value, dict):
-        raise damaged(path, "is damaged (it holds no object)")
-    seal = _END.fullmatch(text[-_END_SIZE:])
-    if seal is None and value.get("format") == 1 and "checksum" not in value:
-        return value, ""
-    if seal is None or seal[1].decode() != _hash(text[:-_END_SIZE]):
-        raise damaged(path, "is damaged, or was changed by hand (its checksum is another)")
-    del value["checksum"]
-    return value, seal[1].decode()
 
 
 def write_tensors(
@@ -117,12 +70,12 @@ def write_tensors(
     header, places = header_of(shapes, about, sorted(by_row))
     pieces = {name: _raw(ready[name]) for name in places}
     covered = [by_row[name].data if name in by_row else piece for name, piece in pieces.items()]
-    if sum(map(len, covered)) < _BLOCK:
-        checksum = _hash(header, *covered)
+    if sum(map(len, covered)) < BLOCK:
+        checksum = hash_of(header, *covered)
         write_bytes(path, [_with(header, checksum), *pieces.values()])
         return checksum
     with ThreadPoolExecutor(max_workers=1) as beside:  # the checksum is found while the rest is written
-        found = beside.submit(_hash, header, *covered)
+        found = beside.submit(hash_of, header, *covered)
         write_bytes(path, pieces.values(), head=lambda: _with(header, found.result()), head_size=len(header))
     return found.result()
 
@@ -131,8 +84,10 @@ def row_digests(rows: Tensor) -> Digests:
     """What each row [K, ...] of a tensor goes into a checksum by [K, 16]: blake2b of its bytes."""
     ready = rows.detach().cpu().contiguous()
     raw, size = _raw(ready), ready[0].numel() * ready.element_size() if len(ready) else 0
-    found = b"".join(blake2b(raw[i * size : (i + 1) * size], digest_size=_SIZE).digest() for i in range(len(ready)))
-    return np.frombuffer(found, np.uint8).reshape(len(ready), _SIZE)
+    found = b"".join(
+        blake2b(raw[i * size : (i + 1) * size], digest_size=DIGEST).digest() for i in range(len(ready))
+    )
+    return np.frombuffer(found, np.uint8).reshape(len(ready), DIGEST)
 
 
 def header_of(leaves: Leaves, about: Mapping[str, Any], by_row: Sequence[str] = ()) -> tuple[bytes, dict[str, int]]:
@@ -149,7 +104,7 @@ def header_of(leaves: Leaves, about: Mapping[str, Any], by_row: Sequence[str] = 
         entries[name] = {"dtype": _TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     said = {"about": json.dumps(about)} | ({"rows": json.dumps(by_row)} if by_row else {})
     rest = json.dumps(said)[1:]  # what follows the checksum in the metadata
-    header = _HEAD + b"0" * 2 * _SIZE + b'",' + rest.encode()
+    header = _HEAD + b"0" * 2 * DIGEST + b'",' + rest.encode()
     header += b"," + json.dumps(entries)[1:].encode() if entries else b"}"
     header += b" " * (-len(header) % 8)
     places = {name: 8 + len(header) + entries[name]["data_offsets"][0] for name in ordered}
@@ -158,7 +113,7 @@ def header_of(leaves: Leaves, about: Mapping[str, Any], by_row: Sequence[str] = 
 
 def seal(path: Path) -> str:
     """Put the checksum into a safetensors file that was written piece by piece after its header; return it."""
-    with _opened(path) as file:
+    with opened(path) as file:
         _, checksum = _read_header(path, file)
     descriptor = os.open(path, os.O_WRONLY | NO_LINK)
     try:
@@ -173,10 +128,10 @@ def open_tensors(path: Path) -> tuple[dict[str, Placed], dict[str, Any], str]:
 
     The file is read once, to see that it is what was written, and never held in memory as a whole.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         header, checksum = _read_header(path, file)
-        if checksum.encode() != header[len(_HEAD) : len(_HEAD) + 2 * _SIZE]:
+        if checksum.encode() != header[len(_HEAD) : len(_HEAD) + 2 * DIGEST]:
             raise damaged(path, "is damaged (its checksum is another)")
     try:
         entries = json.loads(header)
@@ -190,10 +145,10 @@ def open_tensors(path: Path) -> tuple[dict[str, Placed], dict[str, Any], str]:
 def _read_header(path: Path, file: BufferedReader) -> tuple[bytes, str]:
     """The header of a safetensors file, and the checksum that the whole file should carry."""
     header, _ = _head(path, file)
-    end = len(_HEAD) + 2 * _SIZE
-    digest = blake2b(len(header).to_bytes(8, "little"), digest_size=_SIZE)
-    digest.update(header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:])
-    while block := file.read(_BLOCK):
+    end = len(_HEAD) + 2 * DIGEST
+    digest = blake2b(len(header).to_bytes(8, "little"), digest_size=DIGEST)
+    digest.update(header[: len(_HEAD)] + b"0" * 2 * DIGEST + header[end:])
+    while block := file.read(BLOCK):
         digest.update(block)
     return header, digest.hexdigest()
 
@@ -202,7 +157,7 @@ def _head(path: Path, file: BufferedReader) -> tuple[bytes, int]:
     """The header of a safetensors file, and how many bytes follow it."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
-    if not len(_HEAD) + 2 * _SIZE <= length <= min(size - 8, _HEADER_AT_MOST):
+    if not len(_HEAD) + 2 * DIGEST <= length <= min(size - 8, _HEADER_AT_MOST):
         raise damaged(path, "is damaged (it is cut off, or no file of tensors)")
     return file.read(length), size - 8 - length
 
@@ -216,20 +171,20 @@ def _placed(entry: Mapping[str, Any], begin: int, size: int) -> Placed:
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
     """The tensors of a safetensors file as they were written, what it says about them, and its checksum."""
-    with _opened(path) as file:
+    with opened(path) as file:
         header, rest = _head(path, file)
-        end = len(_HEAD) + 2 * _SIZE
+        end = len(_HEAD) + 2 * DIGEST
         claimed = header[len(_HEAD) : end]
         body = torch.empty(rest, dtype=torch.uint8)
         if len(body) and file.readinto(body.numpy().data) != len(body):
             raise damaged(path, "was cut off while it was read")
-    blank = len(header).to_bytes(8, "little") + header[: len(_HEAD)] + b"0" * 2 * _SIZE + header[end:]
+    blank = len(header).to_bytes(8, "little") + header[: len(_HEAD)] + b"0" * 2 * DIGEST + header[end:]
     try:
         entries = json.loads(header)
         said = entries.pop("__metadata__")
         about, by_row = json.loads(said["about"]), json.loads(said.get("rows", "[]"))
         tensors = {name: _tensor(body, entry) for name, entry in entries.items()}
-        checksum = _hash(blank, *(_covered(body, entries, tensors, by_row) if by_row else [_raw(body)]))
+        checksum = hash_of(blank, *(_covered(body, entries, tensors, by_row) if by_row else [_raw(body)]))
     except (ValueError, LookupError, TypeError, RecursionError, RuntimeError, AttributeError):
         raise damaged(path, "is damaged (what it says of itself cannot be)") from None
     if checksum.encode() != claimed:
@@ -252,55 +207,8 @@ def _covered(
         raise ValueError("bytes that belong to no tensor")
 
 
-def entry_of(path: Path) -> dict[str, Any]:
-    """Size and checksum of a file, for a list that another file holds."""
-    digest, size = blake2b(digest_size=_SIZE), 0
-    with _opened(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            size += len(block)
-    return {"bytes": size, "blake2b": digest.hexdigest()}
-
-
-def check_entry(path: Path, entry: Any) -> None:
-    """Refuse a file that is not the one in the list; one of another size is not read."""
-    with _opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-    if not isinstance(entry, dict) or size != entry.get("bytes") or entry_of(path) != entry:
-        raise damaged(path, _OTHER)
-
-
-def read_entry(path: Path, entry: Any, *, sealed: bool = True) -> bytes:
-    """A file that is the one in the list; one of another size is not read. Not `sealed`: there was no list."""
-    with _opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        listed = isinstance(entry, dict) and size == entry.get("bytes")
-        raw = file.read() if listed or not sealed else b""
-    if sealed and not (listed and _hash(raw) == entry.get("blake2b")):
-        raise damaged(path, _OTHER)
-    return raw
-
-
-def _opened(path: Path) -> BufferedReader:
-    """A plain file, opened to be read: no link out of the folder, and no pipe that would wait for ever."""
-    try:
-        kind = os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        raise damaged(path, "is missing") from None
-    if not stat.S_ISREG(kind):
-        raise damaged(path, "is no plain file")
-    return open(path, "rb")
-
-
-def _hash(*pieces: bytes | memoryview) -> str:
-    digest = blake2b(digest_size=_SIZE)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
-
-
 def _with(header: bytes, checksum: str) -> bytes:
-    return header[:_AT] + checksum.encode() + header[_AT + 2 * _SIZE :]
+    return header[:_AT] + checksum.encode() + header[_AT + 2 * DIGEST :]
 
 
 def _raw(leaf: Tensor) -> memoryview:

@@ -1,0 +1,237 @@
+"""A step as a CUDA graph: whatever kernels it takes, the processor launches it at once.
+
+The step of a small model is a few dozen short kernels, and a GPU does them faster than Python can ask for them. So
+one step is compiled and captured, with all that changes from step to step (the minibatch, who is still at work),
+and then replayed. Graphs read and write the tensors that they were captured with: what a run of steps starts from
+is copied there, and what it ends with is copied from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from descant.execution.batches import Draw, Schedule
+from descant.execution.compiled import Compile
+from descant.execution.programs import compiled, reason
+from descant.execution.steps import Steps, advance
+from descant.execution.walk import Start, Walked, planned, walk
+from descant.methods.base import Step
+from descant.task import Batch
+
+CAPTURES = ("cuda",)  # kinds of devices
+_LOOK = 8  # steps after which it is asked whether anybody is still at work, where a rule may end them early
+
+
+def run(stepping: Steps, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
+    """The steps from `begin` to `end`: by a graph where there is a GPU and the step compiles, else one by one."""
+    execution = stepping.execution
+    if not isinstance(execution, Compile) or start.met.device.type not in CAPTURES or stepping.identity is None:
+        return walk(stepping, begin, end, start, schedules)
+    sources = [_Source.of(schedule, begin) for schedule in schedules]
+    kinds = (_kinds(start[:4], shared=False), _kinds(start.rows), tuple(source.kind for source in sources))
+    key = (stepping.identity, "graph", kinds)
+    if key not in execution.programs:
+        try:
+            execution.programs[key] = _Graph(stepping.step, execution, start, sources)
+        except Exception as error:  # of many kinds: an operation that cannot be compiled, or not be captured
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            execution.note(f"a step could not be captured as a CUDA graph: {reason(error)}")
+            execution.programs[key] = partial(walk, stepping)
+    walked: Walked = execution.programs[key](begin, end, start, schedules)
+    return walked
+
+
+class _Source(NamedTuple):
+    """The minibatches of steps from `begin` on: of those whose positions were drawn in one go."""
+
+    begin: int
+    end: int | None  # None: of all steps
+    inputs: Tensor  # [M, ...], or [K, B, ...] where every step sees the same
+    targets: Tensor
+    first: Tensor  # [K] where each client's examples begin
+    positions: Tensor  # [W, K, B]; or, where every step sees the same examples, the mask [1, K, B]
+    keys: Tensor  # [W, K] the addresses of what the model itself draws
+    same: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule, step: int) -> _Source:
+        """Those that a step is among."""
+        if schedule.full:
+            batch = schedule[step]
+            keys = schedule.keys(step, len(schedule))
+            return cls(step, None, batch.inputs, batch.targets, schedule.first, batch.mask[None], keys, True)
+        begin, positions = schedule.window(step)
+        part, end = schedule.rows.part, begin + len(positions)
+        if schedule.work.hold:
+            begin, end = step, len(schedule)
+        return cls(
+            *(begin, end, part.inputs, part.targets, schedule.first, positions, schedule.keys(begin, end)), False
+        )
+
+    @property
+    def kind(self) -> Any:
+        """What a graph is captured for. The examples of a federation are read where they lie; others are copied."""
+        lie = () if self.same else (self.inputs.data_ptr(), self.targets.data_ptr())
+        stacked = [(_room(len(t)), t.shape[1:]) for t in (self.positions, self.keys)]
+        return self.inputs.shape, self.targets.shape, self.inputs.dtype, self.same, lie, *stacked
+
+    def held(self) -> _Source:
+        """Tensors of this kind for a graph to read from."""
+        inputs, targets = (_zeros(t) if self.same else t for t in (self.inputs, self.targets))
+        positions, keys = (t.new_zeros(_room(len(t)), *t.shape[1:]) for t in (self.positions, self.keys))
+        examples = self._replace(inputs=inputs, targets=targets, first=_zeros(self.first))
+        return examples._replace(positions=positions, keys=keys)
+
+    def take(self, new: _Source) -> None:
+        """Read what another source holds from now on."""
+        pairs = [(self.first, new.first)]
+        if self.same:
+            pairs += [(self.inputs, new.inputs), (self.targets, new.targets)]
+        pairs += [(mine[: len(its)], its) for mine, its in ((self.positions, new.positions), (self.keys, new.keys))]
+        _copy(pairs)
+
+    def at(self, place: Tensor) -> Draw | Batch:
+        """The minibatches at a place [1] among the steps."""
+        position, key = (t.index_select(0, place.clamp(max=len(t) - 1))[0] for t in (self.positions, self.keys))
+        if self.same:
+            return Batch(self.inputs, self.targets, position, key)
+        return Draw(self.inputs, self.targets, self.first, position, key)
+
+
+class _Held(NamedTuple):
+    """What a graph reads, and what it changes in place."""
+
+    x: Any
+    statistics: Tensor
+    met: Tensor
+    taken: Tensor
+    step: Tensor  # [1] the number of the step
+    place: Tensor  # [1] where it stands among those whose minibatches were drawn in one go
+    left: Tensor
+    rows: tuple[Tensor, ...]
+
+
+class _Graph:
+    """A step of one kind, captured."""
+
+    def __init__(self, step: Step, execution: Compile, start: Start, sources: list[_Source]) -> None:
+        counts = _zeros(start.met).long()
+        self.held = _Held(
+            x=_each(_zeros, start.x),
+            statistics=_zeros(start.statistics),
+            met=_zeros(start.met),
+            taken=counts,
+            step=counts.new_zeros(1),
+            place=counts.new_zeros(1),
+            left=counts.clone(),
+            rows=tuple(_blank(row) for row in start.rows),
+        )
+        self.sources = [source.held() for source in sources]
+        program = compiled(partial(_advance, step, execution), len(execution.programs))
+        self.replay, found = _capture(partial(program, self.held, tuple(self.sources)), execution)
+        self.gradients: tuple[int, ...] = found[0]
+        self.until: bool = found[1]
+
+    def __call__(self, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
+        held, left = self.held, start.left.to(start.met.device, non_blocking=True)
+        here, there = ((h.x, h.statistics, h.met, h.left, h.rows) for h in (held, start._replace(left=left)))
+        _copy(list(zip(_leaves(here), _leaves(there), strict=True)))
+        held.taken.zero_()
+        held.step.fill_(begin)
+        s = begin
+        while s < end:
+            drawn = [_Source.of(schedule, s) for schedule in schedules]
+            for mine, its in zip(self.sources, drawn, strict=True):
+                mine.take(its)
+            held.place.fill_(s - drawn[0].begin)
+            for _ in range(s, min([end, *(source.end or end for source in drawn)])):
+                self.replay()
+                s += 1
+                if self.until and s % _LOOK == 0 and not bool(((held.left > s) & ~held.met).any()):
+                    end = s
+                    break
+        x, statistics = _each(torch.clone, held.x), held.statistics.clone()
+        if self.until:
+            return Walked(x, statistics, held.met.clone(), held.taken.cpu(), self.gradients)
+        return Walked(x, statistics, None, planned(start.left, begin, end), self.gradients)
+
+
+def _capture(program: Callable[[], Any], execution: Compile) -> tuple[Callable[[], None], Any]:
+    """What repeats a program, and what it returns. It is run here: nobody is at work yet, and nothing changes."""
+    beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(2):
+            found = program()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    # Graphs run one after the other, and what they leave lies outside: they can share the memory they work in.
+    with torch.cuda.graph(graph, pool=execution.pool, capture_error_mode="thread_local"):
+        program()
+    return graph.replay, found
+
+
+def _advance(
+    step: Step, execution: Compile, held: _Held, sources: tuple[_Source, ...]
+) -> tuple[tuple[int, ...], bool]:
+    """A step on what a graph holds, in place: how many gradients of each draw it took, and if it has a rule."""
+    active = (held.left > held.step) & ~held.met
+    drawn = tuple(source.at(held.place) for source in sources)
+    stepped = advance(step, execution, held.x, held.statistics, drawn, active, held.rows)
+    for old, new in zip(_leaves((held.x, held.statistics)), _leaves((stepped.x, stepped.statistics)), strict=True):
+        old.copy_(new)
+    if stepped.met is not None:
+        held.met.logical_or_(stepped.met)
+        held.taken.add_(active)
+    held.step.add_(1)
+    held.place.add_(1)
+    return stepped.gradients, stepped.met is not None
+
+
+def _room(steps: int) -> int:
+    """Room for so many steps and a few more, so that few graphs serve runs of many lengths."""
+    return 1 << (steps - 1).bit_length()
+
+
+def _kinds(tree: Any, shared: bool = True) -> Any:
+    """What a graph is captured for, of tensors [K, ...]; what is `shared` by all clients makes a difference."""
+    if isinstance(tree, Tensor):
+        return tree.dtype, tree.shape, shared and _shared(tree)
+    return tuple(_kinds(leaf, shared) for leaf in tree)
+
+
+def _shared(tensor: Tensor) -> bool:
+    """Whether all clients have the same row, kept once."""
+    return len(tensor) > 1 and tensor.stride(0) == 0
+
+
+def _blank(tensor: Tensor) -> Tensor:
+    """A tensor of the same kind, for a graph to read; a row that all clients share is kept once there, too."""
+    return _zeros(tensor[:1]).expand_as(tensor) if _shared(tensor) else _zeros(tensor)
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy the second of each pair into the first."""
+    for mine, its in pairs:
+        if _shared(mine):
+            mine[:1].copy_(its[:1])
+        else:
+            mine.copy_(its)
+
+
+def _leaves(tree: Any) -> list[Tensor]:
+    return [tree] if isinstance(tree, Tensor) else [leaf for branch in tree for leaf in _leaves(branch)]
+
+
+def _each(of: Any, tree: Any) -> Any:
+    return of(tree) if isinstance(tree, Tensor) else tuple(_each(of, leaf) for leaf in tree)
