@@ -20,6 +20,7 @@ import torch
 from descant.coupling import (
     BlockDiagonal,
     Dense,
+    Fold,
     Hadamard,
     Hash,
     Orthogonal,
@@ -56,6 +57,7 @@ KINDS: dict[str, Projection] = {
     "per-layer, hash": PerLayer(kind=Hash()),
     "sparse-sign": SparseSign(),
     "hash": Hash(),
+    "fold": Fold(),
     "hadamard": Hadamard(),
     "seed-only": SeedOnly(),
 }

@@ -9,20 +9,9 @@ import descant
 
 SOURCE = Path(descant.__file__).parent
 ORDER = [
-    *(
-        "version",
-        "errors",
-        "fields",
-        "importing",
-        "draws",
-        "mirrors",
-        "threads",
-        "files",
-        "sealed",
-        "fingerprint",
-        "metrics",
-    ),
-    *("trees", "values", "data", "datasets", "models", "task", "context", "mail", "coupling", "methods"),
+    *("version", "errors", "fields", "importing", "draws", "mirrors", "rounding", "threads", "files", "sealed"),
+    *("fingerprint", "metrics", "trees", "values", "data", "datasets", "models", "task", "context", "mail"),
+    *("coupling", "methods"),
     *("attacks", "codecs", "aggregators", "execution", "state", "engine", "signatures", "catalog", "listing"),
     *("experiment", "callbacks", "theory", "report", "comparison", "robust", "cli"),
 ]

@@ -23,6 +23,7 @@ def test_it_prints_a_row_for_every_kind_at_every_size() -> None:
         "per-layer",
         "sparse-sign",
         "hash",
+        "fold",
         "hadamard",
         "seed-only",
     ):

@@ -22,11 +22,13 @@ from descant.codecs import (
     RandomK,
     Sign,
     TopK,
+    Uniform,
     UpdateCodec,
 )
 from descant.mail import Mail
 
 LOSSY: list[UpdateCodec] = [
+    Uniform(bits=5),
     QSGD(levels=3, bucket=4),
     QSGD(levels=300, bucket=5, norm="l2"),
     TopK(share=0.4),

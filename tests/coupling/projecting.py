@@ -9,6 +9,7 @@ from torch import Tensor
 from descant.coupling import (
     BlockDiagonal,
     Dense,
+    Fold,
     Hadamard,
     Hash,
     Identity,
@@ -32,6 +33,7 @@ KINDS: dict[str, Projection] = {
     "seed-only": SeedOnly(),
     "sparse-sign": SparseSign(nonzeros=2),
     "hash": Hash(),
+    "fold": Fold(),
     "hadamard": Hadamard(),
 }
 

@@ -168,8 +168,8 @@ def test_norms_of_random_directions_are_kept_by_every_kind(name: str) -> None:
 
 def test_projections_are_known_by_their_names_and_survive_a_file() -> None:
     assert list(PROJECTIONS) == [
-        *("dense", "orthogonal", "block-diagonal", "per-layer", "seed-only", "sparse-sign", "hash", "hadamard"),
-        "identity",
+        *("dense", "orthogonal", "block-diagonal", "per-layer", "seed-only", "sparse-sign", "hash", "fold"),
+        *("hadamard", "identity"),
     ]
     for projection in (*KINDS.values(), Hash(fresh=True), PerLayer(kind=Hash(), layers=(LayerDim("b", 2),))):
         assert build("projections", json.loads(json.dumps(describe(projection)))) == projection

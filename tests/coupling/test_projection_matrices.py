@@ -14,6 +14,7 @@ from scipy.linalg import block_diag, hadamard
 from descant.coupling import (
     BlockDiagonal,
     Dense,
+    Fold,
     Hadamard,
     Hash,
     LayerDim,
@@ -151,6 +152,22 @@ def test_the_rows_of_a_hash_are_orthonormal_and_those_of_empty_buckets_zero(seed
     P = matrix(built(Hash(), seed, m, d))
     filled = (P != 0).any(1).double()
     torch.testing.assert_close(P @ P.T, filled.diag(), rtol=0, atol=1e-12)
+
+
+@given(seed=seeds, m=st.integers(1, 12), d=st.integers(12, 200))
+def test_a_fold_adds_up_pieces_with_signs_of_their_own(seed: int, m: int, d: int) -> None:
+    """A bit of a word is the sign of a coordinate. Rows are orthonormal: every bucket holds somebody."""
+    found = np.zeros((m, d))
+    for i in range(d):
+        found[i % m, i] = 1 - 2 * (splitmix64(key(seed, "fold"), i // 64) >> i % 64 & 1)
+    P = matrix(built(Fold(), seed, m, d))
+    close(P, found / np.linalg.norm(found, axis=1, keepdims=True))
+    torch.testing.assert_close(P @ P.T, torch.eye(m).double(), rtol=0, atol=1e-12)
+
+
+def test_a_fold_of_all_dimensions_is_a_change_of_signs() -> None:
+    P = matrix(built(Fold(), 3, 50, 50))
+    assert torch.equal(P.abs(), torch.eye(50).double()) and 0 < int((P < 0).sum()) < 50
 
 
 def test_a_hash_with_empty_buckets_is_still_a_projection() -> None:

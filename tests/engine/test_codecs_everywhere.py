@@ -25,6 +25,7 @@ from descant.codecs import (
     RandomK,
     Sign,
     TopK,
+    Uniform,
 )
 from descant.context import Context
 from descant.draws import bits
@@ -36,7 +37,7 @@ from descant.trees import Tree
 
 SMALL: list[Codec] = [
     *(Native(), Float32(), Float16(), BFloat16()),
-    *(QSGD(bucket=16), TopK(share=0.2), RandomK(share=0.2), Sign()),
+    *(Uniform(bits=5), QSGD(bucket=16), TopK(share=0.2), RandomK(share=0.2), Sign()),
     *(DGC(share=0.2, warmup=1), CountSketch(share=0.2, columns=0.1), LBGM(delta=0.9)),
 ]
 EACH = pytest.mark.parametrize("codec", SMALL, ids=lambda codec: codec.name)

@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 from toys.subspace import Subspace
 
 from descant import FederatedData, Task
-from descant.coupling import Hadamard, Hash, Orthogonal, Projection, SeedOnly
+from descant.coupling import Fold, Hadamard, Hash, Orthogonal, Projection, SeedOnly
 from descant.draws import seed_of, uniform
 from descant.engine.cohort import sample
 from descant.methods import Ditto
@@ -71,7 +71,9 @@ def test_it_is_a_plain_loop_and_a_client_pays_for_the_rounds_that_it_missed(
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    "projection", [Hash(fresh=True), Hadamard(fresh=True), SeedOnly(fresh=True)], ids=lambda kind: kind.name
+    "projection",
+    [Hash(fresh=True), Fold(fresh=True), Hadamard(fresh=True), SeedOnly(fresh=True)],
+    ids=lambda kind: kind.name,
 )
 def test_any_projection_can_be_drawn_anew_each_round(
     run: Any, point: Task, points: FederatedData, means: Tensor, projection: Projection
@@ -86,10 +88,10 @@ def test_any_projection_can_be_drawn_anew_each_round(
 
 @pytest.mark.slow
 def test_subspaces_of_all_rounds_are_one_program(run: Any) -> None:
-    for projection in (Hash(fresh=True), Hadamard(fresh=True), SeedOnly(fresh=True), Orthogonal(fresh=True)):
+    for kind in (Hash, Fold, Hadamard, SeedOnly, Orthogonal):
         torch._dynamo.reset()
         counters.clear()
-        method = Subspace(lr=0.1, steps=2, batch=3, dim=4, projection=projection)
+        method = Subspace(lr=0.1, steps=2, batch=3, dim=4, projection=kind(fresh=True))
         compiled = run(method, rounds=4, mode="compile")
         assert compiled.config["execution"]["fallbacks"] == []
         assert counters["stats"]["unique_graphs"] == 1

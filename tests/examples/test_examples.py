@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import descant as dc
+from descant.catalog import build
 from descant.experiment.attackgrid import attack_grid
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings, read_settings
@@ -77,14 +78,95 @@ def test_settings_are_chosen_on_validation_data_and_make_a_table(tmp_path: Path)
 
 
 def test_every_method_is_in_the_settings_of_every_comparison() -> None:
-    """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, and what stands for a family."""
-    family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm"}
+    """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, what stands for a family, and
+    what is compared at equal bytes (examples/hush)."""
+    family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm", "hush", "pfed1bs", "pfedlms"}
     for name in ("synthetic", "digits", "mnist-by-writer"):
         settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")
         grid = comparison(settings, None)
         named = {method["name"] for method in settings["methods"].values()}
         assert named == METHODS.keys() - family - (set() if settings["model"] == "linear" else {"mocha"})
         assert len(grid.cells) == 5 * len(settings["methods"])
+
+
+HUSH = sorted(path.stem for path in (EXAMPLES / "hush").glob("*.yaml") if path.stem != "attacks")
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", HUSH)
+def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name: str, tmp_path: Path) -> None:
+    """The files are what the script writes. Without the data of some: every method is made, and checked."""
+    path = EXAMPLES / "hush" / f"{name}.yaml"
+    assert path.read_text() == python("hush/choose.py", "trials", name, cwd=tmp_path)
+    settings = read_settings(path)
+    labels = [label.split(" | ")[0] for label in settings["methods"]]
+    assert {labels.count(label) for label in labels} == {8} and len(set(labels)) == 18
+    assert settings["seeds"] == [100] and len(comparison(settings, None).cells) == len(labels)
+    gradients = {build("methods", made_of(made)).work.steps for made in settings["methods"].values()}
+    assert gradients == {20, 40}
+
+
+def made_of(spec: dict[str, object]) -> dict[str, object]:
+    """A method's own part of a spec."""
+    return {name: value for name, value in spec.items() if name != "run"}
+
+
+def test_hush_is_compared_on_digits_at_equal_gradients() -> None:
+    grid = comparison(read_settings(EXAMPLES / "hush.yaml"), None)
+    assert len(grid.cells) == 3 * 7
+    for cell in grid.cells[::3]:
+        cell.check()
+
+
+def test_all_data_sets_of_hush_have_their_file() -> None:
+    assert set(HUSH) == set(runpy.run_path(str(EXAMPLES / "hush" / "choose.py"))["DATA"])
+
+
+@pytest.mark.slow
+def test_the_best_trials_of_hush_make_a_table_beside_ditto(tmp_path: Path) -> None:
+    """On other data, with few clients and rounds: trials, the best of each, its runs, and their table."""
+    small = ["data={name: digits, clients: 6, seed: run}", "rounds=3", "evaluate.every=3", "cohort=3", "mode=vmap"]
+    path, three = EXAMPLES / "hush" / "mnist-20.yaml", ("Local", "Ditto", "Hush 1/25")
+    settings = read_settings(path, small)
+    settings["methods"] = {k: v for k, v in settings["methods"].items() if k.split(" | ")[0] in three}
+    assert len(list(comparison(settings, tmp_path / "trials").run())) == 24
+    (tmp_path / "best.yaml").write_text(python("hush/choose.py", "best", "mnist-20", "trials", cwd=tmp_path))
+    runs = comparison(read_settings(tmp_path / "best.yaml", [*small, "seeds=2"]), tmp_path / "best").run()
+    compared = dc.Comparison(run for _, run in runs)
+    heads, _, *lines = python("hush/table.py", "best", cwd=tmp_path).splitlines()
+    assert heads.startswith("| method | test accuracy | less Ditto | worst tenth | of the gain |")
+    rows = {cells[1]: cells[2:-1] for cells in ([cell.strip() for cell in line.split("|")] for line in lines)}
+    assert set(rows) == set(three)
+    figures = {row["method"]: row for row in compared.table().iter_rows(named=True)}
+    apart = {row["method"]: row for row in compared.differences("Ditto").iter_rows(named=True)}
+    hush, ditto = figures["Hush 1/25"], figures["Ditto"]
+    assert rows["Hush 1/25"][0] == f"{hush['test_accuracy']:.4f}"
+    assert rows["Hush 1/25"][1].startswith(f"{apart['Hush 1/25']['difference']:+.4f} (")
+    gains = ditto["test_accuracy"] > figures["Local"]["test_accuracy"]
+    assert (rows["Ditto"][3], rows["Local"][3]) == (("100 %", "0 %") if gains else ("–", "–"))
+    assert rows["Ditto"][-2:] == ["1x", "1x"] and rows["Local"][-2:] == ["–", "–"]
+    assert rows["Hush 1/25"][-2] == f"{ditto['bytes_up'] / hush['bytes_up']:,.0f}x"
+
+
+def test_hush_and_ditto_are_attacked_under_the_same_aggregators() -> None:
+    settings = read_settings(EXAMPLES / "hush" / "attacks.yaml")
+    defences = {
+        name: [spec["run"]["aggregator"] for spec in settings["methods"].values() if spec["name"] == name]
+        for name in ("hush", "ditto")
+    }
+    assert defences["hush"] == defences["ditto"] and len(defences["hush"]) == 6
+    # twelve methods: clean and under four attacks; what trains alone has nothing to forge, and is run twice
+    assert len(attack_grid(settings).grid.cells) == 5 * (12 * 5 + 2)
+
+
+@pytest.mark.parametrize("name", ["mnist-20", "cifar"])
+def test_parts_of_hush_are_changed_one_at_a_time(name: str, tmp_path: Path) -> None:
+    (tmp_path / "parts.yaml").write_text(python("hush/choose.py", "parts", name, "0.1", cwd=tmp_path))
+    settings = read_settings(tmp_path / "parts.yaml")
+    plain, *changed = settings["methods"].values()
+    assert all(spec["name"] == "hush" and spec["lr"] == 0.1 for spec in (plain, *changed))
+    assert all(spec | plain == spec != plain for spec in changed)
+    assert len(comparison(settings, None).cells) == 5 * (1 + len(changed))
 
 
 @pytest.mark.slow

@@ -9,11 +9,12 @@ from descant.codecs.randomk import RandomK
 from descant.codecs.sign import Sign
 from descant.codecs.sketch import CountSketch
 from descant.codecs.topk import TopK
+from descant.codecs.uniform import Uniform
 from descant.errors import CodecError
 
 _ALL: tuple[type[Codec], ...] = (
     *(Native, Float32, Float16, BFloat16),
-    *(QSGD, TopK, RandomK, Sign, DGC, CountSketch, LBGM),
+    *(Uniform, QSGD, TopK, RandomK, Sign, DGC, CountSketch, LBGM),
 )
 CODECS: dict[str, type[Codec]] = {c.name: c for c in _ALL}
 
@@ -33,5 +34,6 @@ __all__ = [
     "RandomK",
     "Sign",
     "TopK",
+    "Uniform",
     "UpdateCodec",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from descant.codecs.raw import check_lengths, flat, length_of, pieces, raw, rows_of
@@ -77,6 +78,13 @@ class Leaf(NamedTuple):
     def bits(self, name: str, entries: slice) -> Tensor:
         """64 random bits for each entry of a block, other ones for each sender [S, .]: both ends draw the same."""
         return self.ctx.each(self.who).bits(self._at(name, entries), (entries.stop - entries.start,))
+
+    def uniform(self, name: str, entries: slice) -> Tensor:
+        """Draws from (0, 1) in float64 for each entry of a block [S, .], of 32 random bits each: right to 2^-33."""
+        size = entries.stop - entries.start
+        halves = slice(entries.start, entries.start + -(-size // 2))
+        drawn = self.bits(name, halves).view(torch.int32)[:, :size]
+        return (drawn.double() + (2.0**31 + 0.5)) * 2.0**-32
 
     def common_bits(self, name: str, entries: slice) -> Tensor:
         """As `bits`, but the same for all senders [.]."""

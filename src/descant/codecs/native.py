@@ -16,7 +16,10 @@ from descant.trees import Tree
 
 @dataclass(frozen=True, kw_only=True)
 class Native(Codec):
-    """Every leaf's numbers, one leaf after the other, as this machine lays them out: no header, no loss."""
+    """Every leaf's numbers, one leaf after the other, as this machine lays them out: no header, no loss.
+
+    Of a method that sends its updates in few bits (`Method.rounding`: Hush), a run takes it to mean `uniform`.
+    """
 
     name: ClassVar[str] = "native"
     exact: ClassVar[bool] = True

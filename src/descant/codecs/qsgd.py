@@ -103,7 +103,7 @@ class QSGD(UpdateCodec):
                 raise CodecError(f"the update of '{leaf.name}' is not finite, or its norm is not")
             exact = (v.abs() / torch.where(norm > 0, norm, 1.0) * self.levels).flatten(1)[:, :size]
             low = exact.floor()
-            level = (low + (exact - low > self._uniform(leaf, some))).clamp(max=self.levels).long()
+            level = (low + (exact - low > leaf.uniform("qsgd", some))).clamp(max=self.levels).long()
             norms.append(norm[..., 0])
             levels.append(torch.where(update[:, some] < 0, -level, level))
         return torch.cat(norms, 1), torch.cat(levels, 1)
@@ -115,15 +115,6 @@ class QSGD(UpdateCodec):
             return peak
         length: Tensor = torch.linalg.vector_norm(v / torch.where(peak == 0, 1.0, peak), dim=2, keepdim=True)
         return peak * length  # so that no square overflows
-
-    def _uniform(self, leaf: Leaf, some: slice) -> Tensor:
-        """Draws from (0, 1) in float64, [S, .] for some entries.
-
-        Each has 32 random bits: the mean of what is sent is right to 2^-33 of a level.
-        """
-        size = some.stop - some.start
-        drawn = leaf.bits("qsgd", slice(some.start, some.start + -(-size // 2))).view(torch.int32)[:, :size]
-        return (drawn.double() + (2.0**31 + 0.5)) * 2.0**-32
 
     def _bucket(self, n: int) -> int:
         """The numbers of a bucket of n numbers."""

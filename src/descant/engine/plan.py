@@ -10,7 +10,7 @@ from torch import Tensor
 
 from descant.aggregators import Aggregator, Before, Chain, Mean
 from descant.attacks import Attack
-from descant.codecs import Codec, Native
+from descant.codecs import Codec, Native, Uniform
 from descant.engine.cohort import Sampling
 from descant.engine.evaluation import Evaluation
 from descant.engine.health import Health
@@ -98,3 +98,9 @@ class Plan:
             )
         if len(self.malicious) and not self.attacks:
             raise SettingError("malicious: clients are named that attack, and 'attacks' says not how")
+
+
+def carrier(codec: Codec, method: Method) -> Codec:
+    """The codec that carries a method's messages: the run's, or what native is for a method that rounds them."""
+    how = method.rounding
+    return codec if how is None or not isinstance(codec, Native) else Uniform(bits=how.bits, span=how.span)

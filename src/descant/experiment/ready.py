@@ -11,6 +11,7 @@ from descant.attacks import malicious_clients
 from descant.data import FederatedData
 from descant.engine import Plan, cohort_size
 from descant.engine.newcomers import Parties, apart
+from descant.engine.plan import carrier
 from descant.errors import SettingError
 from descant.execution.device import resolve
 from descant.experiment.allowed import refusal
@@ -45,6 +46,7 @@ def ready(task: Any, data: Any, method: Any, settings: Settings) -> Ready:
         raise SettingError(f"device = '{settings.device}': there is no such device here ({why})") from error
     parties = apart(data, settings.newcomers, settings.seed)
     plan = plan_of(settings, parties)
+    plan = replace(plan, codec=carrier(plan.codec, learns))
     check_together(task, parties, learns, plan)
     return Ready(task, data, learns, parties, plan)
 

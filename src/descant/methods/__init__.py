@@ -28,6 +28,7 @@ from descant.methods.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from descant.methods.fedplus import FedAvgPlus, FedCoMedPlus, FedGeoMedPlus, FedPlus
 from descant.methods.finetune import EWC, SKL, FineTune
 from descant.methods.flame import FLAME
+from descant.methods.hush import Hush
 from descant.methods.l2sgd import L2SGD, MRMTL
 from descant.methods.layerwise import FedBN, FedPer, FedRep, LGFedAvg
 from descant.methods.local import Local
@@ -43,6 +44,7 @@ from descant.methods.qffl import QFFL
 from descant.methods.rsa import RSA
 from descant.methods.scaffold import Scaffold
 from descant.methods.schedules import SCHEDULES, ByRound, PowerLaw, Stages
+from descant.methods.sketched import PFed1BS, PFedLMS
 from descant.methods.term import TERM
 from descant.task import Layout
 
@@ -60,6 +62,7 @@ METHODS: dict[str, type[Method]] = {
         TERM,
         FedMGDA,
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
+        *(Hush, PFed1BS, PFedLMS),
         *(LGFedAvg, FedPer, FedRep, FedBN),
         *(FineTune, EWC, SKL),
         *(PerFedAvg, APFL, MAPPER, L2SGD, MRMTL, MOCHA, FedAMP, FedALA),
@@ -110,6 +113,7 @@ __all__ = [
     "FedYogi",
     "FineTune",
     "Gradient",
+    "Hush",
     "LGFedAvg",
     "Layout",
     "Local",
@@ -122,6 +126,8 @@ __all__ = [
     "Momentum",
     "OneModel",
     "Optimizer",
+    "PFed1BS",
+    "PFedLMS",
     "PFedMe",
     "PerClient",
     "PerFedAvg",

@@ -20,6 +20,7 @@ from descant.fields import Checked
 from descant.mail import Mail, Sent
 from descant.methods.work import Taken as Taken
 from descant.methods.work import Work as Work
+from descant.rounding import Rounding as Rounding
 from descant.task import Batch, Layout, Objective
 from descant.trees import Tree as Tree
 
@@ -211,6 +212,11 @@ class Method(Checked, ABC):
     def weighs(self) -> bool:
         """Whether it is by their weights that the method combines messages, so that without them it is another."""
         return False
+
+    @property
+    def rounding(self) -> Rounding | None:
+        """How coarsely updates travel up where the run's codec is native (Hush). None sends them as they are."""
+        return None
 
     def first_sent(self, ctx: Context) -> Tree:
         """What a client that has sent nothing yet is taken to have sent, for positions since the `LAST` one."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.errors import require
 from descant.mail import Sent
-from descant.methods.base import Aggregate, LocalView, Messages, Method, PerClient, ServerView, Tree
+from descant.methods.base import Aggregate, LocalView, Messages, Method, PerClient, Rounding, ServerView, Tree
 from descant.methods.descent import Descent
 from descant.methods.fedavg import FedAvg
 from descant.task import Layout
@@ -90,6 +90,10 @@ class OverSolver(Descent):
     @property
     def sends(self) -> Mapping[str, Sent]:
         return self.solver.sends
+
+    @property
+    def rounding(self) -> Rounding | None:
+        return self.solver.rounding
 
     def first_sent(self, ctx: Context) -> Tree:
         return self.solver.first_sent(ctx)

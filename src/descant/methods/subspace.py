@@ -40,3 +40,31 @@ def check_subspace(method: Tied, layout: Layout) -> None:
         warnings.warn(
             NoTieWarning(f"method.dim = 0 ({method.name}): {said}; give 1 or more to tie the clients"), stacklevel=2
         )
+
+
+class Sketching(Protocol):
+    """A method whose messages lie in a subspace of `m` dimensions, or of a share `m` of the model's parameters."""
+
+    @property
+    def m(self) -> int | float: ...
+
+    @property
+    def projection(self) -> Projection: ...
+
+
+def asked(m: int | float, d: int) -> int:
+    """The dimension that is asked for, of models with d parameters."""
+    return max(1, round(m * d)) if m < 1 else int(m)
+
+
+def check_dim(method: Sketching) -> None:
+    """Refuse a dimension that no model could make right."""
+    share_or_number = 0 < method.m < 1 or (method.m >= 1 and method.m == int(method.m))
+    require(method, "m", share_or_number, "a positive number of dimensions, or a share of the model's below 1")
+
+
+def check_fit(method: Sketching, layout: Layout) -> None:
+    """Refuse a subspace that does not fit the model."""
+    m = asked(method.m, layout.dim)
+    require(method, "m", m <= layout.dim, f"at most {layout.dim}, the number of the model's parameters")
+    method.projection.check(m, layout)

@@ -32,6 +32,18 @@ def test_pictures_are_dealt_by_a_partition(tmp_path: Path, write_mnist: Callable
         DATASETS[name](root=root)
 
 
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_clients_train_on_a_few_of_their_pictures(
+    tmp_path: Path, write_mnist: Callable[..., Path], name: str
+) -> None:
+    root, partition = write_mnist(tmp_path, name), IID(clients=10)
+    whole, few = (DATASETS[name](partition=partition, root=root, most=most) for most in (None, 3))
+    assert few.train.sizes.tolist() == [3] * 10 and few.settings["most"] == 3
+    assert few.test.inputs.equal(whole.test.inputs) and few.valid.inputs.equal(whole.valid.inputs)
+    with pytest.raises(SettingError, match="most = 0: it must be a positive number"):
+        DATASETS[name](partition=partition, root=root, most=0)
+
+
 def test_a_settings_file_names_set_and_partition(
     tmp_path: Path, write_mnist: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ tested on those of its pictures that lie in the official test part. `root` is wh
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from descant.datasets.readers.cifar import read_cifar10
 from descant.datasets.readers.idx import read_emnist, read_mnist
 from descant.datasets.readers.pictures import read_pictures
 from descant.datasets.sources import find, folder_of, missing
+from descant.errors import SettingError
 
 Split = Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"]
 
@@ -30,11 +32,15 @@ def mnist(
     seed: int = 0,
     mean: float = 0.0,
     std: float = 1.0,
+    most: int | None = None,
     root: Path | str | None = None,
 ) -> FederatedData:
-    """MNIST: 70,000 handwritten digits, 28 x 28, dealt by a partition (LeCun et al., 1998)."""
+    """MNIST: 70,000 handwritten digits, 28 x 28, dealt by a partition (LeCun et al., 1998).
+
+    With `most`, a client trains on that many at most, drawn by the seed; what it validates and tests on stays.
+    """
     examples = read_mnist(folder_of("mnist", root))
-    return pictures(examples, partition, test, valid, seed, mean, std)
+    return pictures(examples, partition, test, valid, seed, mean, std, most)
 
 
 def fashion_mnist(
@@ -45,11 +51,15 @@ def fashion_mnist(
     seed: int = 0,
     mean: float = 0.0,
     std: float = 1.0,
+    most: int | None = None,
     root: Path | str | None = None,
 ) -> FederatedData:
-    """Fashion-MNIST: 70,000 pictures of ten kinds of clothes, 28 x 28, dealt by a partition (Xiao et al., 2017)."""
+    """Fashion-MNIST: 70,000 pictures of ten kinds of clothes, 28 x 28, dealt by a partition (Xiao et al., 2017).
+
+    With `most`, a client trains on that many at most, drawn by the seed; what it validates and tests on stays.
+    """
     examples = read_mnist(folder_of("fashion-mnist", root), "fashion-mnist")
-    return pictures(examples, partition, test, valid, seed, mean, std)
+    return pictures(examples, partition, test, valid, seed, mean, std, most)
 
 
 def emnist(
@@ -80,14 +90,16 @@ def cifar10(
     seed: int = 0,
     mean: float = 0.0,
     std: float = 1.0,
+    most: int | None = None,
     root: Path | str | None = None,
 ) -> FederatedData:
     """CIFAR-10: 60,000 colour pictures of ten kinds of things, 32 x 32, dealt by a partition (Krizhevsky, 2009).
 
-    From the binary version's files, or the python version's, of which nothing is unpickled.
+    From the binary version's files, or the python version's, of which nothing is unpickled. With `most`, a client
+    trains on that many at most, drawn by the seed; what it validates and tests on stays.
     """
     examples = read_cifar10(folder_of("cifar10", root))
-    return pictures(examples, partition, test, valid, seed, mean, std)
+    return pictures(examples, partition, test, valid, seed, mean, std, most)
 
 
 def medical_mnist(
@@ -147,8 +159,17 @@ def pictures(
     seed: int,
     mean: float,
     std: float,
+    most: int | None = None,
     **settings: Any,
 ) -> FederatedData:
-    """Clients of pictures, whose pixels are shifted and scaled; that is recorded beside their other settings."""
+    """Clients of pictures, whose pixels are shifted and scaled; that is recorded beside their other settings.
+
+    A client trains on `most` at most.
+    """
+    if most is not None and most < 1:
+        raise SettingError(f"most = {most}: it must be a positive number of pictures, or nothing")
     settings |= {"mean": mean, "std": std}
-    return clients_of(examples, partition, test=test, valid=valid, seed=seed, settings=settings, mean=mean, std=std)
+    data = clients_of(examples, partition, test=test, valid=valid, seed=seed, settings=settings, mean=mean, std=std)
+    if most is None:
+        return data
+    return replace(data, train=data.train.at_most(most, seed), settings={**data.settings, "most": most})

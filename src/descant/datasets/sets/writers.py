@@ -20,7 +20,6 @@ from descant.datasets.readers.leaf import read_leaf
 from descant.datasets.readers.npz import read_chars74k
 from descant.datasets.sets.images import pictures
 from descant.datasets.sources import folder_of
-from descant.errors import SettingError
 
 
 def mnist_by_writer(
@@ -41,8 +40,6 @@ def mnist_by_writer(
     that many, as FLAME's code groups writers for its feature skew. With `most`, a client trains on that many of its
     digits at most, drawn by the seed; what it validates and tests on stays.
     """
-    if most is not None and most < 1:
-        raise SettingError(f"most = {most}: it must be a positive number of digits, or nothing")
     whole, writers = read_mnist(folder_of("mnist", root)), read_writers(folder_of("qmnist-labels", root))
     if len(writers) != whole.test_from:
         problem = f"it has {len(writers)} writers' rows, and MNIST {whole.test_from} training digits"
@@ -57,10 +54,7 @@ def mnist_by_writer(
         owner_names=tuple(f"writer {writer}" for writer in ids.tolist()),
         test_from=None,
     )
-    data = pictures(examples, Natural(clients=clients), test, valid, seed, mean, std)
-    if most is None:
-        return data
-    return replace(data, train=data.train.at_most(most, seed), settings={**data.settings, "most": most})
+    return pictures(examples, Natural(clients=clients), test, valid, seed, mean, std, most)
 
 
 def femnist(

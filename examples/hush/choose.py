@@ -1,0 +1,169 @@
+"""Hush and its rivals with the same number of trials: settings files for `descant compare`.
+
+    descant compare examples/hush/mnist-20.yaml --out runs/trials --set device=cuda     eight settings a method
+    python examples/hush/choose.py best mnist-20 runs/trials > best.yaml                the best of each, five seeds
+    descant compare best.yaml --out runs/mnist-20 --set device=cuda
+    python examples/hush/table.py runs/mnist-20                                         beside Ditto, seed by seed
+
+    python examples/hush/choose.py trials mnist-20 > examples/hush/mnist-20.yaml        writes a file of trials anew
+    python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
+
+Each method is tried with four rates and two values of what it is known by, or with eight rates, on a seed that is
+not among the five. The setting with the best validation accuracy is kept. Ditto and Hush take 20 gradients a round
+for the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import descant as dc
+
+Spec = dict[str, Any]
+FOUR, EIGHT, SEED = (1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0), 100
+MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
+FASHION = {"name": "fashion-mnist", "seed": "run"}
+WRITERS = {"name": "mnist-by-writer", "mean": 0.1307, "std": 0.3081, "seed": "run"}
+DATA: dict[str, Spec] = {
+    "mnist-20": {"data": WRITERS | {"most": 20}} | MLP,
+    "mnist-60": {"data": WRITERS | {"most": 60}} | MLP,
+    "fashion-iid": {"data": FASHION | {"partition": {"name": "iid", "clients": 100}, "most": 20}} | MLP,
+    "fashion-dirichlet": {
+        "data": FASHION | {"partition": {"name": "dirichlet", "clients": 100, "alpha": 0.5}, "most": 60},
+    }
+    | MLP,
+    "fashion-shards": {
+        "data": FASHION | {"partition": {"name": "labels", "clients": 100, "labels": 2}, "most": 60},
+    }
+    | MLP,
+    "cifar": {
+        "data": {
+            "name": "cifar10",
+            "partition": {"name": "dirichlet", "clients": 100, "alpha": 0.5},
+            "seed": "run",
+        },
+        "model": "lp-proj-cifar",
+        "rounds": 200,
+        "cohort": 0.2,
+    },
+    "chars": {"data": {"name": "chars74k", "seed": "run"}} | MLP,
+    "hapt": {"data": {"name": "hapt", "seed": "run"}} | MLP,
+    "shakespeare": {
+        "data": {"name": "shakespeare-tff", "seed": "run"},
+        "model": "shakespeare-lstm",
+        "rounds": 40,
+        "cohort": 20,
+    },
+}
+BASE = {"cifar": 0.01, "shakespeare": 0.2}  # a rate is a multiple of it; 0.02 elsewhere
+BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
+TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
+# What a method is given, and the two values of the field that it is known by. Shares of m are of the parameters.
+MOMENTUM = ("beta", 0.0, 0.6)
+METHODS: dict[str, tuple[Spec, tuple[str, Any, Any] | None]] = {
+    "Local": ({"name": "local"}, None),
+    "Ditto": ({"name": "ditto"}, MOMENTUM),
+    "Hush 1/25": ({"name": "hush", "m": 0.04}, MOMENTUM),
+    "Hush 1/75": ({"name": "hush", "m": 0.0133}, MOMENTUM),
+    "Hush 1/100": ({"name": "hush", "m": 0.01}, MOMENTUM),
+    "Hush 1/400": ({"name": "hush", "m": 0.0025}, MOMENTUM),
+    "Hush 1/1000": ({"name": "hush", "m": 0.001}, MOMENTUM),
+    "fixed subspace 1/25": ({"name": "hush", "m": 0.04, "projection": {"name": "fold"}}, MOMENTUM),
+    "MAPA 1/400": ({"name": "hush", "m": 0.0025, "projection": {"name": "dense", "fresh": True}}, MOMENTUM),
+    "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),
+    "Ditto, sign": ({"name": "ditto", "run": {"codec": "sign"}}, MOMENTUM),
+    "Ditto, qsgd": ({"name": "ditto", "run": {"codec": {"name": "qsgd", "levels": 1}}}, MOMENTUM),
+    "Ditto, dgc": ({"name": "ditto", "run": {"codec": {"name": "dgc", "share": 0.005, "warmup": 0}}}, MOMENTUM),
+    "Ditto, sketch": (
+        {"name": "ditto", "run": {"codec": {"name": "sketch", "rows": 3, "columns": 0.0017, "share": 0.005}}},
+        MOMENTUM,
+    ),
+    "Ditto, lbgm": ({"name": "ditto", "run": {"codec": {"name": "lbgm", "delta": 0.5}}}, MOMENTUM),
+    "lp-proj-2": ({"name": "lp-proj", "p": 2, "dim": 50}, ("lam", 0.1, 1.0)),
+    "pFed1BS": ({"name": "pfed1bs", "m": 0.32}, ("lam", 0.0005, 0.005)),
+    "pFedLMS": ({"name": "pfedlms", "m": 0.107}, ("lam", 0.0005, 0.005)),
+}
+# One part of Hush changed at a time.
+PARTS: dict[str, Spec] = {
+    "as it is": {},
+    "hash": {"projection": {"name": "hash", "fresh": True}},
+    "hadamard": {"projection": {"name": "hadamard", "fresh": True}},
+    "per layer": {"projection": {"name": "per-layer", "fresh": True, "kind": "fold"}},
+    "fixed": {"projection": {"name": "fold"}},
+    **{f"pool of {pool}": {"pool": pool} for pool in (5, 25, 100)},
+    "8 bits, half of the buckets": {"m": 0.02},
+    "4 bits": {"bits": 4},
+    "4 bits, twice the buckets": {"bits": 4, "m": 0.08},
+    "2 bits, four times the buckets": {"bits": 2, "m": 0.16},
+    "32 bits, a quarter of the buckets": {"bits": None, "m": 0.01},
+    **{f"beta {beta}": {"beta": beta} for beta in (0.0, 0.3, 0.9)},
+    **{f"lam {lam}": {"lam": lam} for lam in (0.1, 0.3, 3.0)},
+    **{f"gain {gain}": {"gain": gain} for gain in (1.0, 5.0, 10.0, 25.0, 50.0)},
+}
+
+
+def spec(name: str, given: Spec, lr: float, **known: Any) -> Spec:
+    """A method as a settings file has it."""
+    both = given["name"] in ("ditto", "hush")
+    work = {"lr": lr, "batch": BATCH.get(name, 10), "steps": 20 if both else 40}
+    made = dict(given) | work
+    if given["name"] == "ditto":  # its solver has the momentum
+        beta = known.pop("beta", 0.0)
+        made["solver"] = ({"name": "fedavgm", "beta": beta} if beta else {"name": "fedavg"}) | work
+    return made | known
+
+
+def trials(name: str, label: str) -> dict[str, Spec]:
+    given, known_by = METHODS[label]
+    base = BASE.get(name, 0.02)
+    rates = [float(f"{base * times:.3g}") for times in (EIGHT if known_by is None else FOUR)]
+    if known_by is None:
+        return {f"{label} | lr {lr}": spec(name, given, lr) for lr in rates}
+    field, *values = known_by
+    return {f"{label} | lr {lr}, {field} {v}": spec(name, given, lr, **{field: v}) for lr in rates for v in values}
+
+
+def settings(name: str, methods: dict[str, Spec], seeds: Any) -> Spec:
+    how = {"evaluate": {"every": 5, "parts": ["valid", "test"]}, "seeds": seeds, "keep_models": "none"}
+    return DATA[name] | how | {"methods": methods}
+
+
+def all_trials(name: str) -> Spec:
+    return settings(name, {k: made for label in METHODS for k, made in trials(name, label).items()}, [SEED])
+
+
+def best(name: str, folder: Path) -> Spec:
+    """The trial of every method with the best mean accuracy on validation data."""
+    found: dict[str, tuple[float, Spec]] = {}
+    for path in sorted(folder.glob("*/run.json")):
+        run = dc.load(path.parent)
+        label = run.config["label"].split(" | ")[0]
+        figure = run.summary().get("personal.valid_accuracy.mean@chosen_on_valid", float("-inf"))
+        if run.collapse is None and figure > found.get(label, (float("-inf"),))[0]:
+            found[label] = figure, trials(name, label)[run.config["label"]]
+    missing = [label for label in METHODS if label not in found]
+    if missing:
+        print(f"# every trial collapsed, or none was run: {', '.join(missing)}", file=sys.stderr)
+    return settings(name, {label: found[label][1] for label in METHODS if label in found}, 5)
+
+
+def parts(name: str, lr: float) -> Spec:
+    made = {label: spec(name, {"name": "hush"} | change, lr) for label, change in PARTS.items()}
+    return settings(name, made, 5)
+
+
+def main() -> None:
+    what, name = sys.argv[1:3]
+    if what == "trials":
+        made = all_trials(name)
+    else:
+        made = best(name, Path(sys.argv[3])) if what == "best" else parts(name, float(sys.argv[3]))
+    print(yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=150), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Every number in the same few bits, rounded at random so that the mean is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from descant.codecs.base import Leaf, UpdateCodec, blocks
+from descant.codecs.bits import lots
+from descant.codecs.feedback import check_finite
+from descant.codecs.raw import peaks, raw, rows_of, wide
+from descant.errors import CodecError, require
+from descant.mail import Form
+from descant.rounding import length, on_grid, packed, rounded, unpacked
+from descant.trees import Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(UpdateCodec):
+    """Uniform quantisation with random rounding: every number in `bits` bits, all messages of one length.
+
+    A number is rounded to one of 2^bits evenly spaced ones from -s to s, up or down at random, so that the mean of
+    what arrives is what was sent. s is the largest size in the update, and takes four bytes (of doubles, eight); or
+    it is `span`, which both ends know: then nothing but the numbers travels, and larger ones become s. Nothing is
+    remembered. A message that is not finite is refused.
+    """
+
+    name: ClassVar[str] = "uniform"
+
+    bits: int = 8
+    span: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, "bits", 1 <= self.bits <= 16, "from 1 to 16")
+        require(self, "span", self.span is None or self.span > 0, "a positive number, or nothing")
+
+    def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
+        check_finite(leaf, update)
+        payloads: list[bytes] = []
+        for lot in lots(*update.shape):
+            mine, rows = leaf.only(lot), wide(update[lot])
+            span = peaks(rows)[0] if self.span is None else torch.full_like(rows[:, :1], self.span)
+            points = [torch.zeros(len(rows), 0, dtype=torch.int64, device=rows.device)]
+            for some in blocks(rows.shape[1]):
+                points.append(rounded(rows[:, some], span, self.bits, mine.uniform("uniform", some)))
+            parts = {"points": packed(torch.cat(points, 1), self.bits)}
+            payloads += raw(parts if self.span is not None else {"span": span} | parts, len(rows))
+        return memory, payloads
+
+    def unpack(self, leaf: Leaf, copies: Tree, payloads: list[bytes], like: Tensor) -> tuple[Tree, Tensor]:
+        n, kind, updates = like.shape[1], wide(like[:0]), torch.zeros_like(like)
+        form = Form(("points",), ((length(n, self.bits),),), (torch.uint8,))
+        if self.span is None:
+            form = Form(("span", *form.names), ((1,), *form.shapes), (kind.dtype, *form.dtypes))
+        for lot in lots(*like.shape):
+            rows = rows_of(payloads[lot], form, like.device)
+            span = rows.get("span", kind.new_full((1, 1), self.span or 0.0))
+            if not bool(((span >= 0) & span.isfinite()).all()):
+                raise CodecError("the span of a message must be finite, and zero or more")
+            updates[lot] = on_grid(unpacked(rows["points"], self.bits, n), span, self.bits).to(like.dtype)
+        return copies, updates
