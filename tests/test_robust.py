@@ -196,6 +196,7 @@ def test_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_training_alone_is_the_same_under_every_attack(found: dc.Robustness) -> None:
     """So that one run at a fraction may stand for all attacks."""
     how: dict[str, Any] = {"malicious": 0.5, "seed": 1} | HOW

@@ -205,6 +205,7 @@ def test_mail_that_is_lost_is_no_step(data: FederatedData, linear: Task) -> None
     assert int(held.by_server(done)["step"]) == sum(received)
 
 
+@pytest.mark.slow
 def test_numbers_in_few_bits_are_right_in_the_mean(data: FederatedData, linear: Task) -> None:
     """After one round, over seeds, which draw other subspaces: each beside its own run without rounding."""
     gaps = []
@@ -258,6 +259,7 @@ def test_more_dimensions_than_the_model_has_are_refused(data: FederatedData, lin
         run(linear, data, Hush(m=16))
 
 
+@pytest.mark.slow
 def test_attackers_forge_q_and_the_median_holds_them_off(data: FederatedData, linear: Task) -> None:
     how: dict[str, Any] = {"rounds": 20, "malicious": [2, 4], "attacks": {"name": "sign-flip", "tau": 50.0}}
     method = Hush(**MINI, m=M, weighted=False)

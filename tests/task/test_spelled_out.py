@@ -54,7 +54,7 @@ def test_only_plain_linear_layers_with_few_outputs_are_spelled_out_and_only_in_t
 
     model = nn.Sequential(nn.Linear(4, 100), Mine(100, 4), nn.Linear(4, 3))
     task = Task(model)
-    assert [type(layer) for layer in task._training] == [nn.Linear, Mine, FewOutputs]  # type: ignore[union-attr]
+    assert [type(layer) for layer in task._training] == [nn.Linear, Mine, FewOutputs]  # type: ignore[union-attr, attr-defined]
     assert [type(layer) for layer in model] == [nn.Linear, Mine, nn.Linear]
 
 

@@ -137,7 +137,8 @@ def placed(section: str, figure: Figure, specs: dict[str, Any]) -> dict[str, Any
 
 def _spec(panel: Chart) -> dict[str, Any]:
     """A panel as Vega-Lite, as wide as its place, in CSS colours, without what the page's own legend hides."""
-    spec: dict[str, Any] = panel.properties(config=config()).to_dict()
+    # Every part was checked against the schema when it was made; the whole takes as long as the rest of the page.
+    spec: dict[str, Any] = panel.properties(config=config()).to_dict(validate=False)
     spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     spec["config"]["legend"] = {"disable": True}
     if _methods(spec):
