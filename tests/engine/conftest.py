@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from descant import FederatedData, Run, Task, simulate
 from descant.context import Context
-from descant.engine.view import Surroundings, View
+from descant.engine.surroundings import Surroundings
+from descant.engine.view import View
 from descant.execution import Vmap
 from descant.methods import Method
 

@@ -14,7 +14,8 @@ from descant.context import Context
 from descant.coupling import Identity
 from descant.engine.cohort import sample
 from descant.engine.links import seen_by
-from descant.engine.view import Surroundings, View
+from descant.engine.surroundings import Surroundings
+from descant.engine.view import View
 from descant.execution import Vmap
 from descant.mail import Mail
 from descant.methods import (

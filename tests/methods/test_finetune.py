@@ -12,7 +12,8 @@ from torch import nn
 from descant import FederatedData, Task, simulate
 from descant.context import Context
 from descant.engine import Evaluation
-from descant.engine.view import Surroundings, View
+from descant.engine.surroundings import Surroundings
+from descant.engine.view import View
 from descant.errors import SettingError, TaskError
 from descant.execution import Loop, Vmap
 from descant.methods import EWC, SKL, Ditto, FedAvg, FedProx, FineTune, PerFedAvg

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 import descant as dc
 from descant.context import Context
-from descant.engine.view import Surroundings, View
+from descant.engine.surroundings import Surroundings
+from descant.engine.view import View
 from descant.execution import Vmap
 from descant.methods import FedAvg, Gradient, Local, LocalView, Tree, Work
 from tests import held

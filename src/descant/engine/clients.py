@@ -15,7 +15,8 @@ from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.links import Broadcast, Parcels, decode, encode, references, seen_by, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
-from descant.engine.view import Surroundings, View
+from descant.engine.surroundings import Surroundings
+from descant.engine.view import View
 from descant.errors import NotTogetherError
 from descant.execution import Execution
 from descant.mail import LAST, Form, Mail, not_finite, rows_finite
