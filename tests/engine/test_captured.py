@@ -101,6 +101,27 @@ def test_a_step_that_cannot_be_captured_is_taken_one_by_one(monkeypatch: pytest.
     assert any("CUDA graph" in note for note in done.config["execution"]["fallbacks"])
 
 
+def test_examples_that_attackers_change_are_copied_to_where_one_graph_reads_them(replayed: list[int]) -> None:
+    captures: list[Any] = []
+    plain = captured._capture
+
+    def counted(program: Callable[[], Any], execution: Any) -> Any:
+        captures.append(execution)
+        return plain(program, execution)
+
+    attack = dc.attacks.OptimizedBackdoor(target=1, size=4, steps=1)
+    settings: dict[str, Any] = {"attacks": attack, "malicious": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(captured, "_capture", counted)
+        graphs = run(METHODS["minibatches"], **settings)
+    assert len(captures) == 2, "one that reads the first examples, and one for all that come after them"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(captured, "CAPTURES", ())
+        patch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
+        one_by_one = run(METHODS["minibatches"], **settings)
+    assert held.shared(graphs).equal(held.shared(one_by_one))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["minibatches", "adam", "until a rule is met"])
 def test_a_compiled_step_writes_in_place(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

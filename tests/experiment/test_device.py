@@ -12,6 +12,8 @@ import descant as dc
 from descant.engine.clients import Clients
 from descant.errors import SettingError
 from descant.execution.device import computing, resolve
+from descant.mail import Mail
+from descant.state import ClientStore
 from tests import held
 
 
@@ -77,3 +79,31 @@ def test_where_memory_does_not_suffice_half_as_many_work_at_once(
     torch.testing.assert_close(held.personal(done), held.personal(expected), rtol=1e-5, atol=1e-6)
     for mine, its in zip(done.history.rounds, expected.history.rounds, strict=True):
         assert {**mine, "seconds": 0} == {**its, "seconds": 0}, "nothing is charged twice"
+
+
+@pytest.mark.parametrize("where", ["mail", "store"])
+def test_memory_may_be_short_anywhere_in_the_work(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"device": "cpu", "trainers": "everyone", "cohort": 0.6, "health": 1}
+    expected = run(chunk=3, **settings)
+    failed = [0]
+
+    def short(plain: Any) -> Any:
+        def tried(*arguments: Any, **more: Any) -> Any:
+            if failed[0] == 0 and len(arguments[1]) == 5:
+                failed[0] += 1
+                raise torch.OutOfMemoryError("no memory is left")
+            return plain(*arguments, **more)
+
+        return tried
+
+    if where == "mail":
+        monkeypatch.setattr(Mail, "only", short(Mail.only))
+    else:
+        monkeypatch.setattr(ClientStore, "write", short(ClientStore.write))
+    done = run(**settings)
+    assert failed == [1]
+    torch.testing.assert_close(held.personal(done), held.personal(expected), rtol=1e-5, atol=1e-6)
+    assert [{**row, "seconds": 0} for row in done.history.rounds] == [
+        {**row, "seconds": 0} for row in expected.history.rounds
+    ]
+    assert done.health.height == expected.health.height

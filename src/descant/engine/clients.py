@@ -103,16 +103,16 @@ class Clients:
         self._check_finite(who, new)
         if looks is not None:
             looks(who, seen, new, local)
+        late = sends & ~local.finished if method.drops_stragglers else torch.zeros_like(sends)
+        leaves = message | asked | self._told(local) if message else {}
+        mail = Mail.of(leaves, who, ctx).only(sends & ~late)
         # Nothing was kept or charged up to here: should memory not have sufficed, the work can be done again.
         self._close(who, new, local)
         self.bill_down(who, seen, fetched)
         if judging is not None:
             self._bill_work(who, judging)
-        if method.drops_stragglers:
-            self.ledger.late += int((sends & ~local.finished).sum())
-            sends = sends & local.finished
-        leaves = message | asked | self._told(local) if message else {}
-        return Mail.of(leaves, who, ctx).only(sends)
+        self.ledger.late += int(late.sum())
+        return mail
 
     def hear(self, ctx: Context, who: Tensor, reply: Broadcast) -> None:
         """What the clients `who` make of the server's reply at the end of a round."""

@@ -16,6 +16,7 @@ from descant.engine.records import HealthRecord
 from descant.errors import require
 from descant.execution.batches import Rows
 from descant.fields import Checked
+from descant.mirrors import host
 from descant.trees import Tree
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Checkup:
         x = self._models("trained", self.clients.method.trained(seen, state, local), who)
         before, view = self.clients.resumes(self.ctx, who, self.down)
         began = self._models("resumes", before, who)
+        # Where memory did not suffice, the same clients work once more.
+        self._lots = [lot for lot in self._lots if not bool(torch.isin(host(lot.who), host(who)).any())]
         self._lots.append(_Lot(who, x, local.statistics(local.last), began, view.statistics(local.last)))
 
     def record(self, down: Broadcast) -> HealthRecord:

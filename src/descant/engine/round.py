@@ -123,7 +123,7 @@ class Round:
 
     def take_at_once(self, clients: int) -> None:
         """Train so many clients at once from now on."""
-        self.at_once, execution = clients, self.clients.execution
+        self.at_once, self._next, execution = clients, None, self.clients.execution
         if isinstance(execution, Compile):
             execution.resize(clients)
 

@@ -108,7 +108,7 @@ class Server:
 
     def foreseen(self, ctx: Context) -> Tensor | None:
         """Those who will take part in a round to come, unless that depends on the rounds before it."""
-        if type(self.method).cohort_weights is not Method.cohort_weights:
+        if self.method.cohort_weights(self.view(ctx)) is not None:
             return None
         self._foreseen = (ctx.round, self.sample(ctx))
         return self._foreseen[1]

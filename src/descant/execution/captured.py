@@ -36,9 +36,11 @@ def run(step: Step, execution: Execution, begin: int, end: int, start: Start, sc
     sources = [_Source.of(schedule, begin) for schedule in schedules]
     kinds = (_kinds(start[:4], shared=False), _kinds(start.rows), tuple(source.kind for source in sources))
     key = (named, kinds)
-    if key not in execution.programs:
+    found = execution.programs.get(key)
+    moved = isinstance(found, _Graph) and not found.reads(sources)
+    if found is None or moved:
         try:
-            execution.programs[key] = _Graph(step, execution, start, sources)
+            execution.programs[key] = _Graph(step, execution, start, sources, copies=moved)
         except Exception as error:  # of many kinds: an operation that cannot be compiled, or not be captured
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -77,22 +79,22 @@ class _Source(NamedTuple):
 
     @property
     def kind(self) -> Any:
-        """What a graph is captured for. The examples of a federation are read where they lie; others are copied."""
-        lie = () if self.same else (self.inputs.data_ptr(), self.targets.data_ptr())
+        """What a graph is captured for."""
         stacked = [(_room(len(t)), t.shape[1:]) for t in (self.positions, self.keys)]
-        return self.inputs.shape, self.targets.shape, self.inputs.dtype, self.same, lie, *stacked
+        return self.inputs.shape, self.targets.shape, self.inputs.dtype, self.same, *stacked
 
-    def held(self) -> _Source:
-        """Tensors of this kind for a graph to read from."""
-        inputs, targets = (_zeros(t) if self.same else t for t in (self.inputs, self.targets))
+    def held(self, copies: bool) -> _Source:
+        """Tensors of this kind for a graph to read from. A federation's examples are read where they lie, unless
+        it `copies` them."""
+        inputs, targets = (t.clone() if copies or self.same else t for t in (self.inputs, self.targets))
         positions, keys = (t.new_zeros(_room(len(t)), *t.shape[1:]) for t in (self.positions, self.keys))
         examples = self._replace(inputs=inputs, targets=targets, first=_zeros(self.first))
         return examples._replace(positions=positions, keys=keys)
 
-    def take(self, new: _Source) -> None:
-        """Read what another source holds from now on."""
+    def take(self, new: _Source, examples: bool) -> None:
+        """Read what another source holds from now on, its `examples` too if they are others."""
         pairs = [(self.first, new.first)]
-        if self.same:
+        if examples:
             pairs += [(self.inputs, new.inputs), (self.targets, new.targets)]
         pairs += [(mine[: len(its)], its) for mine, its in ((self.positions, new.positions), (self.keys, new.keys))]
         _copy(pairs)
@@ -121,7 +123,9 @@ class _Held(NamedTuple):
 class _Graph:
     """A step of one kind, captured."""
 
-    def __init__(self, step: Step, execution: Compile, start: Start, sources: list[_Source]) -> None:
+    def __init__(
+        self, step: Step, execution: Compile, start: Start, sources: list[_Source], copies: bool = False
+    ) -> None:
         counts = _zeros(start.met).long()
         self.held = _Held(
             x=_each(_zeros, start.x),
@@ -133,23 +137,36 @@ class _Graph:
             left=counts.clone(),
             rows=tuple(_blank(row) for row in start.rows),
         )
-        self.sources = [source.held() for source in sources]
+        self.copies = copies  # attackers change the examples that they train on from round to round
+        self.sources = [source.held(copies) for source in sources]
+        self._examples = [source.inputs for source in sources]  # as they were when they were looked at last
+        self._start_from(start._replace(left=torch.zeros_like(start.left)))  # real numbers, and nobody is at work
         program = compiled(partial(_advance, step, execution), len(execution.programs))
         self.replay, found = _capture(partial(program, self.held, tuple(self.sources)), execution)
         self.gradients: tuple[int, ...] = found[0]
         self.until: bool = found[1]
 
-    def __call__(self, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
+    def reads(self, sources: list[_Source]) -> bool:
+        """Whether it can read these sources: where it copies nothing, the examples that it was captured with."""
+        pairs = zip(self.sources, sources, strict=True)
+        return self.copies or all(mine.same or mine.inputs is its.inputs for mine, its in pairs)
+
+    def _start_from(self, start: Start) -> None:
         held, left = self.held, start.left.to(start.met.device, non_blocking=True)
         here, there = ((h.x, h.statistics, h.met, h.left, h.rows) for h in (held, start._replace(left=left)))
         _copy(list(zip(_leaves(here), _leaves(there), strict=True)))
         held.taken.zero_()
+
+    def __call__(self, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
+        held = self.held
+        self._start_from(start)
         held.step.fill_(begin)
         s = begin
         while s < end:
             drawn = [_Source.of(schedule, s) for schedule in schedules]
-            for mine, its in zip(self.sources, drawn, strict=True):
-                mine.take(its)
+            for i, (mine, its) in enumerate(zip(self.sources, drawn, strict=True)):
+                mine.take(its, examples=mine.same or (self.copies and its.inputs is not self._examples[i]))
+                self._examples[i] = its.inputs
             held.place.fill_(s - drawn[0].begin)
             for _ in range(s, min([end, *(source.end or end for source in drawn)])):
                 self.replay()
@@ -173,7 +190,7 @@ def _capture(program: Callable[[], Any], execution: Compile) -> tuple[Callable[[
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
     # Graphs run one after the other, and what they leave lies outside: they can share the memory they work in.
-    with torch.cuda.graph(graph, pool=execution.pool, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=execution.pool, stream=beside, capture_error_mode="thread_local"):
         program()
     return graph.replay, found
 

@@ -44,7 +44,7 @@ def computing(device: str, precision: Precision) -> Iterator[None]:
         convolutions.deterministic, convolutions.benchmark = True, False
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        with warnings.catch_warnings():
+        with torch.cuda.device(device), warnings.catch_warnings():  # streams and graphs are made on it
             warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
             warnings.filterwarnings("ignore", message=".*TensorFloat32 tensor cores.*")
             yield

@@ -39,7 +39,8 @@ class Phase:
         if isinstance(tree, tuple):
             return tuple(self.put(leaf, row) for leaf, row in zip(tree, rows, strict=True))
         real = int(self.real.sum())  # they come first
-        return tree.index_copy(0, self.who[:real].to(tree.device), rows[:real])
+        who = host(self.who) if tree.device.type == "cpu" else self.who
+        return tree.index_copy(0, who[:real], rows[:real])
 
 
 def phases(steps: Tensor, width: Callable[[int, bool], int], device: torch.device | None = None) -> Iterator[Phase]:

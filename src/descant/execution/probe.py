@@ -85,6 +85,8 @@ def _tried(task: Task, inputs: Tensor, targets: Tensor, vectorise: bool) -> _Fou
         unfit = (
             "" if agree or _agree_in_double(task, inputs, targets) else "its results differ from the plain loop's"
         )
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # torch raises many kinds where a module does not vectorise
         unfit = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
     return _Found(unfit, not unfit and _mixes(task, vmapped, inputs, targets))

@@ -123,6 +123,8 @@ class Steps:
             self._find(arguments)
         try:
             left = self._programs[self._key](*arguments)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # of many kinds: no compiler, an operation that it cannot trace
             left = self._apply(*arguments)  # a mistake of the method's own is raised here
             self._programs[self._key] = self._apply

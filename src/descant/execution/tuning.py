@@ -143,7 +143,8 @@ def _key(task: Task, data: FederatedData, work: Work, trained: int, chunk: int |
     device, sizes = data.train.inputs.device, data.train.sizes
     model = (str(task.model), task.describe(), [(n, tuple(p.shape)) for n, p in task.model.named_parameters()])
     clients = (len(data), data.train.largest, int(sizes.sum()), tuple(data.input_shape))
-    return key_of(device, model, clients, work, trained, chunk)
+    exactly = (task.half, torch.backends.cuda.matmul.allow_tf32)
+    return key_of(device, model, clients, work, trained, chunk, *exactly)
 
 
 def at_once(task: Task, data: FederatedData, work: Work | None, clients: int, *, least: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from descant.execution.device import free_memory
 from descant.mirrors import host, parts, sent
 from descant.sealed import DIGEST, Digests, row_digests
 from descant.state.leaves import Leaves, Shapes
@@ -19,7 +20,7 @@ from descant.trees import Tree
 First = Callable[[Tensor], Tree]  # the first state of the clients who [K]
 T = TypeVar("T")
 _BLOCK = 4096  # clients that are read in one go
-_SHARE = 0.4  # of a GPU's free memory, that the rows of all clients may take
+_SHARE = 0.2  # of a GPU's free memory, that the rows of all clients may take: the server may hold as many, too
 
 
 class Journaled(Protocol):
@@ -91,7 +92,7 @@ class ClientStore:
         if self.device.type != "cuda":
             return True
         row = sum(prod(shape) * dtype.itemsize for shape, dtype in self.spec.values())
-        return self.clients * row <= _SHARE * torch.cuda.mem_get_info(self.device)[0]
+        return self.clients * row <= _SHARE * free_memory(self.device)
 
     def gather(self, who: Tensor, owner: str | None = None) -> Tree:
         """The rows [K, ...] of the clients `who` [K]; with an `owner`, of its leaves alone (`descant.trees`)."""
@@ -116,9 +117,10 @@ class ClientStore:
 
     def write(self, who: Tensor, rows: Tree) -> None:
         numbers = host(who)
-        for name, (shape, dtype) in self.spec.items() if not self._rows else ():
-            pinned = {"pin_memory": True} if self._beside else {"device": self.device}
-            self._rows[name] = torch.empty(self.clients, *shape, dtype=dtype, **pinned)
+        if not self._rows:  # all of them, or none where memory does not suffice
+            where: dict[str, Any] = {"pin_memory": True} if self._beside else {"device": self.device}
+            spec = self.spec.items()
+            self._rows = {name: torch.empty(self.clients, *s, dtype=dtype, **where) for name, (s, dtype) in spec}
         self._arrive()
         if self._beside and who.device.type == "cuda":
             self._send_back(numbers, rows)
