@@ -157,7 +157,11 @@ def parts(name: str, lr: float) -> Spec:
 
 
 def main() -> None:
+    if len(sys.argv) < 3 or sys.argv[1] not in ("trials", "best", "parts") or sys.argv[2] not in DATA:
+        raise SystemExit(f"{__doc__}\nData: {', '.join(DATA)}")
     what, name = sys.argv[1:3]
+    if what != "trials" and len(sys.argv) < 4:
+        raise SystemExit(__doc__)
     if what == "trials":
         made = all_trials(name)
     else:

@@ -33,6 +33,8 @@ def times(ours: float, theirs: float) -> str:
 
 
 def main() -> None:
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
     runs = [dc.load(path.parent) for path in sorted(Path(sys.argv[1]).glob("*/run.json"))]
     if not runs:
         raise SystemExit(f"there are no runs in {sys.argv[1]}: give the folder that descant compare wrote to")

@@ -56,6 +56,13 @@ def test_every_codec_works_under_every_method_that_sends_vectors(run: Any, name:
         with pytest.raises(SettingError, match=f"codec: '{codec.name}' acts on updates"):
             run(method, rounds=1, codec=codec)
         return
+    like = {"q": torch.zeros(1, 8)}
+    remembers = codec.updates and bool(codec.memory(like) | codec.copies(like))
+    changes = codec.updates and not isinstance(codec, Uniform)
+    if (method.turns and remembers) or ("codec" in method.refuses and changes):
+        with pytest.raises(SettingError, match="codec: "):
+            run(method, rounds=1, codec=codec)
+        return
     done = run(method, rounds=3, cohort=4, codec=codec)
     assert done.collapse is None
     assert sum(row["refused"] for row in done.history.rounds) == 0

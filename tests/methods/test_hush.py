@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import descant as dc
 from descant import FederatedData, Run, Task
 from descant.coupling import Dense, Fold, Hadamard, Hash, Identity, PerLayer, Projection
 from descant.draws import seed_of
@@ -273,3 +275,31 @@ def test_attackers_forge_q_and_the_median_holds_them_off(data: FederatedData, li
 def test_momentum_is_an_optimizer_of_the_client_too(data: FederatedData, linear: Task) -> None:
     short, long = Hush(**MINI, momentum=0.5), Hush(**MINI, optimizer=Momentum(beta=0.5))
     assert torch.equal(*(held.shared(run(linear, data, method)) for method in (short, long)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"codec": {"name": "top-k", "share": 0.2}}, "codec: 'top-k' remembers what it sent"),
+        ({"codec": "lbgm"}, "codec: 'lbgm' remembers"),
+        ({"aggregator": "centered-clipping"}, "aggregator: 'centered-clipping' remembers"),
+        ({"downlink": "float16"}, "downlink: not with the method 'hush'"),
+    ],
+)
+def test_nothing_is_remembered_of_a_subspace_that_is_gone(settings: dict[str, Any], said: str) -> None:
+    data = dc.data.synthetic(clients=4, samples=20, seed=1)
+
+    def run(**more: Any) -> dc.Run:
+        return dc.simulate(nn.Linear(60, 10), data, Hush(m=20, steps=2, batch=4, **more), rounds=2, **settings)
+
+    with pytest.raises(SettingError, match=said):
+        run()
+    if "downlink" not in settings:
+        assert run(projection=Fold()).collapse is None, "one subspace for ever"
+
+
+def test_a_pool_needs_subspaces_to_draw_and_one_point_zero_is_no_number_of_dimensions() -> None:
+    with pytest.raises(SettingError, match="pool = 4"):
+        Hush(pool=4, projection=Fold())
+    with pytest.raises(SettingError, match=r"m = 1\.0"):
+        Hush(m=1.0)

@@ -34,6 +34,7 @@ class Aggregator(Checked, ABC):
     reads: ClassVar[tuple[str, ...]] = ()  # what clients send along for it: "loss"
     weighs: ClassVar[bool] = True  # it heeds the weights that the method gives to messages
     updates: ClassVar[bool] = False  # it looks at what messages moved away from (`Mail.references`)
+    remembers: ClassVar[bool] = False  # what it does in a round depends on messages of the rounds before
 
     @abstractmethod
     def __call__(

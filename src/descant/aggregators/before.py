@@ -64,6 +64,10 @@ class Chain(Aggregator):
     def updates(self) -> bool:  # type: ignore[override]  # likewise
         return any(step.updates for step in self.steps)
 
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]  # likewise
+        return any(step.remembers for step in self.steps)
+
     def combine(self, ctx: Context, state: Tree, mail: Mail) -> tuple[Tree, Tree]:
         *first, last = self.steps
         for step in first:

@@ -29,6 +29,7 @@ class CenteredClipping(Aggregator):
 
     name: ClassVar[str] = "centered-clipping"
     updates: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
 
     tau: float = 10.0
     iterations: int = 1

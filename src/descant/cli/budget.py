@@ -100,8 +100,8 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
         console.print("Bytes of all clients, up and down.")
     console.print(
         f"A target counts as reached in the first evaluated round whose mean test {metric} is as good. ± is the "
-        "standard deviation over seeds, and '2 of 3' says of how many seeds a figure is. – : the first round costs "
-        "more than the budget."
+        "standard deviation over seeds, and '2 of 3' says of how many seeds a figure is. – : no round was "
+        "evaluated within the budget."
     )
 
 

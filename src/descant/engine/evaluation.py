@@ -50,7 +50,7 @@ class Evaluation(Checked):
         require(self, "parts", len(self.parts) > 0 and set(self.parts) <= set(PARTS), f"some of {PARTS}")
         require(self, "models", len(self.models) > 0 and set(self.models) <= set(MODELS), f"some of {MODELS}")
         if "selected" in self.models:
-            require(self, "models", set(self.models) == set(MODELS), "all three where one is to be 'selected'")
+            require(self, "models", set(self.models) == set(MODELS), "personal, shared and selected for 'selected'")
             require(self, "parts", "valid" in self.parts, "parts with 'valid' where a model is to be 'selected'")
 
     def due(self, round: int, rounds: int) -> bool:

@@ -116,7 +116,7 @@ def _numbers(data: FederatedData, newcomers: int | float | Sequence[int | str], 
     for client in newcomers:
         if isinstance(client, str):
             if client not in data.clients:
-                raise unknown("client", client, data.clients)
+                raise SettingError(f"newcomers: {unknown('client', client, data.clients)}")
             number = data.clients.index(client)
         elif 0 <= client < len(data):
             number = client

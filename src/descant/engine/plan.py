@@ -50,6 +50,8 @@ class Plan:
             "own_start": self.own_start,
             "trainers": self.trainers == "everyone",
             "aggregator": not isinstance(self.aggregator, Mean),
+            "codec": self.codec.updates and not isinstance(self.codec, Uniform),
+            "downlink": not self.downlink.exact,
         }
         for setting, why in method.refuses.items():
             if asked.get(setting):  # newcomers and statistics are checked where they are
@@ -89,6 +91,7 @@ class Plan:
                 f"'{self.aggregator.name}' chooses among the messages of a round, and the method '{method.name}' "
                 "combines what the server holds of all clients",
             )
+        self._check_memory(method)
         if method.weighs and not self.aggregator.weighs:
             raise NotTogetherError(
                 "aggregator",
@@ -98,6 +101,22 @@ class Plan:
             )
         if len(self.malicious) and not self.attacks:
             raise SettingError("malicious: clients are named that attack, and 'attacks' says not how")
+
+    def _check_memory(self, method: Method) -> None:
+        """Refuse what remembers messages where those of the next round lie in another space."""
+        if not method.turns:
+            return
+        elsewhere = f"and the messages of '{method.name}' lie in another subspace in each round"
+        like, fixed = {"leaf": torch.zeros(1, 8)}, "or a projection that is not fresh"
+        if self.codec.updates and (self.codec.memory(like) or self.codec.copies(like)):
+            remedy = f"set its feedback to false if it has any, take another codec, {fixed}"
+            raise NotTogetherError("codec", f"'{self.codec.name}' remembers what it sent, {elsewhere}: {remedy}")
+        if self.aggregator.remembers:
+            name = self.aggregator.name
+            raise NotTogetherError(
+                "aggregator",
+                f"'{name}' remembers the last round's aggregate, {elsewhere}: take another aggregator, {fixed}",
+            )
 
 
 def carrier(codec: Codec, method: Method) -> Codec:

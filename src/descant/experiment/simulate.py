@@ -185,6 +185,8 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
         config = journal.begin(config, prints)
         plan = plan if plan.secret is not None else replace(plan, secret=journal.secret)
     execution = _as_begun(execution, config["execution"], journal)
+    if call.precision == "tf32" and not call.device.startswith("cuda"):
+        execution.note("precision tf32 is a GPU's: products were computed in full")
     metric = task.metric
     order = parties.order
     attackers = [order[k] for k in plan.malicious.tolist()]

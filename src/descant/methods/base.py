@@ -223,6 +223,11 @@ class Method(Checked, ABC):
         return {}
 
     @property
+    def turns(self) -> bool:
+        """Whether the messages of each round lie in another space, so that nothing of them can be remembered."""
+        return False
+
+    @property
     def held(self) -> tuple[str, ...]:
         """The leaves of the server's state that hold one row for every client. Rows that change are committed."""
         return ()
@@ -256,8 +261,9 @@ class Method(Checked, ABC):
     def refuses(self) -> Mapping[str, str]:
         """What the method cannot be run with, and why: settings of a run, other than by default.
 
-        These may be "own_start", "trainers", "aggregator" and "newcomers"; "statistics" are running statistics of
-        the model (BatchNorm), and "one_output" is a model that gives one number an example.
+        These may be "own_start", "trainers", "aggregator", "newcomers", "codec" (one that acts on updates) and
+        "downlink"; "statistics" are running statistics of the model (BatchNorm), and "one_output" is a model that
+        gives one number an example.
         """
         return {}
 

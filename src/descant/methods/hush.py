@@ -78,6 +78,8 @@ class Hush(Descent):
         check_dim(self)
         require(self, "bits", self.bits is None or 1 <= self.bits <= 16, "from 1 to 16, or nothing")
         require(self, "pool", self.pool is None or self.pool >= 1, "a positive number, or nothing")
+        drawn_anew = self.pool is None or self.projection.fresh
+        require(self, "pool", drawn_anew, "nothing where the projection is one for ever (not `fresh`)")
         require(self, "beta", 0 <= self.beta < 1, "from 0 to below 1")
         require(self, "lam", self.lam >= 0, "zero or more")
         require(self, "gain", self.gain is None or self.gain > 0, "a positive number, or nothing")
@@ -176,6 +178,14 @@ class Hush(Descent):
         span = q.abs().amax(0, keepdim=True)
         points = rounded(q[None], span[None], self.bits, torch.full_like(q[None], 0.5, dtype=torch.float64))
         return torch.cat([span.view(torch.uint8), packed(points, self.bits)[0]])
+
+    @property
+    def turns(self) -> bool:
+        return self.projection.fresh and self.pool != 1
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        return {"downlink": "clients build the shared model from what the server says, which `bits` rounds already"}
 
     @property
     def rounding(self) -> Rounding | None:

@@ -147,6 +147,15 @@ class PFed1BS(Descent):
         return {"said": said, "round": torch.full_like(server["round"], server.ctx.round)}
 
     @property
+    def turns(self) -> bool:
+        return self.projection.fresh
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        votes = "its messages are votes, and what a codec leaves out or changes would be votes, too"
+        return {"codec": votes, "newcomers": "what the server says is of the round before, and of its sketch"}
+
+    @property
     def rounding(self) -> Rounding | None:
         return Rounding(self.bits, span=self.centre)
 

@@ -59,7 +59,8 @@ def asked(m: int | float, d: int) -> int:
 
 def check_dim(method: Sketching) -> None:
     """Refuse a dimension that no model could make right."""
-    share_or_number = 0 < method.m < 1 or (method.m >= 1 and method.m == int(method.m))
+    whole = not isinstance(method.m, float) or method.m > 1  # 1.0 may be meant as a share
+    share_or_number = 0 < method.m < 1 or (method.m >= 1 and method.m == int(method.m) and whole)
     require(method, "m", share_or_number, "a positive number of dimensions, or a share of the model's below 1")
 
 

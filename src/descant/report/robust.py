@@ -148,8 +148,13 @@ class RobustReport:
         if not standing:
             return f"{said} every method collapses under some attack." if cases else ""
         best = (max if self.drawn.higher_is_better else min)(standing, key=lambda outcome: outcome.mean)
-        text = f"{said} {_quoted(best.place.method)} has the best worst case, {short(best.mean)} under "
-        text += best.place.attack
+        alike = [_quoted(o.place.method) for o in standing if short(o.mean) == short(best.mean)]
+        if len(alike) > 1:
+            text = (
+                f"{said} {', '.join(alike[:-1])} and {alike[-1]} have the same best worst case, {short(best.mean)}"
+            )
+        else:
+            text = f"{said} {alike[0]} has the best worst case, {short(best.mean)} under {best.place.attack}"
         gone = [_quoted(outcome.place.method) for outcome in cases if outcome.collapsed]
         text += f"; {', '.join(gone)} collapse{'s' if len(gone) == 1 else ''}" if gone else ""
         own = [

@@ -86,6 +86,8 @@ def verdict(experiment: Experiment) -> str:
     if gap is None:
         return f"{said}; no seed is common to it and {second.label}, so that the two cannot be paired."
     side = "above" if better else "below"
+    if gap.mean == 0:
+        return f"{best.label} and {second.label} have the same mean test {metric}, {short(level)}."
     said += f": {gap_text(abs(gap.mean))} {side} {second.label} ({gap.support})."
     if gap.seeds < 2:
         return said

@@ -20,10 +20,11 @@ def check_targets(task: Task, data: FederatedData) -> None:
         wrong = _outside_unit(part.targets) if task.loss is bce else _no_sign(part.targets)
         examples = wrong.flatten(1).any(1) if wrong.dim() > 1 else wrong  # [M]
         if bool(examples.any()):
-            client = data.clients[int(part.owners[examples][0])]
+            owner = int(part.owners[examples][0])
+            client, own = data.clients[owner], examples & (part.owners == owner)
             takes = "the labels 0 and 1" if task.loss is bce else "the labels 0 and 1, or -1 and 1"
             raise TaskError(
-                f"client {client!r}: {int(examples.sum())} {name} targets such as {part.targets[wrong][0].item()}, "
+                f"client {client!r}: {int(own.sum())} {name} targets such as {part.targets[wrong][0].item()}, "
                 f"and the loss '{task.loss.__name__}' takes {takes}; for more classes use 'cross_entropy'"
             )
 

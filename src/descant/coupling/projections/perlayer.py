@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from descant.coupling.layers import belongs
 from descant.coupling.projections.base import Projection, Projector, Space, at_most
-from descant.coupling.projections.matrices import Dense
+from descant.coupling.projections.matrices import Dense, Identity
 from descant.coupling.projections.sums import DirectSum, Span
 from descant.draws import seed_of
 from descant.errors import SettingError, require, unknown
@@ -68,6 +68,7 @@ class PerLayer(Projection):
         super().__post_init__()
         require(self, "kind", not isinstance(self.kind, PerLayer), "another projection than per-layer")
         require(self, "kind", not self.kind.fresh, "without fresh, which stands beside kind")
+        require(self, "kind", not isinstance(self.kind, Identity), "of the dimension asked for: not identity")
         distinct = len({layer.layer for layer in self.layers}) == len(self.layers)
         require(self, "layers", distinct, "a list that names no layer twice")
 
