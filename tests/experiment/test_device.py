@@ -107,3 +107,14 @@ def test_memory_may_be_short_anywhere_in_the_work(where: str, monkeypatch: pytes
         {**row, "seconds": 0} for row in expected.history.rounds
     ]
     assert done.health.height == expected.health.height
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_only_a_gpu_can_do_is_noted() -> None:
+    [note] = run(precision="tf32").config["execution"]["fallbacks"]
+    assert note == "precision tf32 is a GPU's: products were computed in full"
+
+
+def test_a_newcomer_who_is_not_there_is_refused_by_field() -> None:
+    with pytest.raises(SettingError, match="newcomers: there is no client called 'ward'"):
+        run(newcomers=["ward"])

@@ -115,3 +115,12 @@ def test_the_page_begins_with_the_verdict(folder: Path) -> None:
     report = Report.of(folder)
     page = report.html()
     assert page.index('class="verdict"') < page.index("data-rule=")
+
+
+def test_two_that_are_equal_are_said_to_be(folder: Path) -> None:
+    [experiment] = Report.of(folder).experiments
+    [copied] = Report.of(folder).experiments
+    for run in copied.entries[0].runs:
+        run.config["label"] = "the same again"
+    said = verdict(gather([*experiment.entries[0].runs, *copied.entries[0].runs])[0])
+    assert "have the same mean test accuracy" in said and "above" not in said

@@ -238,3 +238,10 @@ def test_what_is_not_one_number_an_example_is_refused(wrong: Callable[..., Tenso
     task = Task(nn.Linear(4, 3), chosen["loss"], Metric("mine", chosen["metric"], higher_is_better=False))
     with pytest.raises(TaskError, match=f"the {what} must return one number an example"):
         choose(task, torch.randn(3, 4), torch.tensor([0, 1, 2]))
+
+
+def test_the_targets_that_are_counted_are_the_named_clients() -> None:
+    x = np.zeros((4, 3), np.float32)
+    wrong = {name: {"train": (x, np.array([0, 1, 2, 2]))} for name in ("Bonn", "Ulm")}
+    with pytest.raises(TaskError, match="client 'Bonn': 2 train targets"):
+        dc.simulate(Task(nn.Linear(3, 1), "bce"), dc.FederatedData.from_arrays(wrong), dc.methods.Local(), rounds=1)
