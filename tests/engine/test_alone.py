@@ -12,13 +12,25 @@ from toys.noise import PrivateFedAvg
 from toys.subspace import Subspace
 
 from descant import FederatedData, Task
-from descant.codecs import DGC, LBGM, QSGD, BFloat16, Codec, CountSketch, Native, RandomK, Sign, TopK
+from descant.codecs import DGC, LBGM, QSGD, BFloat16, Codec, CountSketch, Native, RandomK, Sign, TopK, Uniform
 from descant.context import Context
 from descant.engine import Clients, Plan, Server
 from descant.engine.links import Broadcast, Parcels
 from descant.execution import Vmap
 from descant.mail import Form, Mail
-from descant.methods import FLAME, L2SGD, METHODS, MOCHA, Ditto, FedADMM, FedAvg, Method, PerClient, Scaffold
+from descant.methods import (
+    FLAME,
+    L2SGD,
+    METHODS,
+    MOCHA,
+    Ditto,
+    FedADMM,
+    FedAvg,
+    Method,
+    PerClient,
+    PFed1BS,
+    Scaffold,
+)
 from descant.trees import Tree
 from tests import held
 
@@ -125,7 +137,9 @@ def test_a_client_alone_trains_as_it_does_among_all(
     run: Any, task: Task, data: FederatedData, name: str, stragglers: float
 ) -> None:
     method = METHODS[name](**SHORT)
-    codec = TopK(share=0.3) if method.sends else Native()
+    codec: Codec = TopK(share=0.3, feedback=not method.turns) if method.sends else Native()
+    if "codec" in method.refuses:
+        codec = Uniform(bits=method.bits, span=method.centre) if isinstance(method, PFed1BS) else Native()
     agree(run, task, data, method, codec, stragglers=stragglers)
 
 

@@ -143,7 +143,8 @@ class PFed1BS(Descent):
         votes = (messages["z"] + self.centre)[:, None] - thresholds - 0.5  # [S, T, m], above zero for above
         sided = torch.where(votes >= 0, 1.0, -1.0).to(messages["z"].dtype)
         v = aggregate({"z": sided}, weights=messages["n"])["z"]  # [T, m]
-        said = packed((v >= 0).sum(0)[None], self.bits)[0]
+        tie = len(sided) * torch.finfo(v.dtype).eps  # which rounding may have put on either side of zero
+        said = packed((v >= -tie).sum(0)[None], self.bits)[0]
         return {"said": said, "round": torch.full_like(server["round"], server.ctx.round)}
 
     @property
