@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Model = Literal["personal", "shared", "selected"]
 MODELS = ("personal", "shared", "selected")
 PARTS = ("train", "valid", "test")
+_THREE = "all three where one is to be 'selected': personal, shared and selected"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Evaluation(Checked):
         require(self, "parts", len(self.parts) > 0 and set(self.parts) <= set(PARTS), f"some of {PARTS}")
         require(self, "models", len(self.models) > 0 and set(self.models) <= set(MODELS), f"some of {MODELS}")
         if "selected" in self.models:
-            require(self, "models", set(self.models) == set(MODELS), "personal, shared and selected for 'selected'")
+            require(self, "models", set(self.models) == set(MODELS), _THREE)
             require(self, "parts", "valid" in self.parts, "parts with 'valid' where a model is to be 'selected'")
 
     def due(self, round: int, rounds: int) -> bool:
