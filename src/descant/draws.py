@@ -117,6 +117,8 @@ def _program() -> Callable[..., Tensor]:
 def _on_gpu(*arguments: Any) -> Tensor:
     try:
         return _program()(*arguments)
+    except torch.OutOfMemoryError:
+        raise
     except Exception:  # of many kinds: there is no compiler, say
         return _hashed(*arguments)
 
