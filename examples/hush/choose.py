@@ -27,7 +27,7 @@ Spec = dict[str, Any]
 FOUR, EIGHT, SEED = (1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0), 100
 MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
 FASHION = {"name": "fashion-mnist", "seed": "run"}
-WRITERS = {"name": "mnist-by-writer", "mean": 0.1307, "std": 0.3081, "seed": "run"}
+WRITERS = {"name": "mnist-by-writer", "writers": 100, "mean": 0.1307, "std": 0.3081, "seed": "run"}
 DATA: dict[str, Spec] = {
     "mnist-20": {"data": WRITERS | {"most": 20}} | MLP,
     "mnist-60": {"data": WRITERS | {"most": 60}} | MLP,

@@ -95,7 +95,8 @@ def orders(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tens
     # Sizes of one would be compiled apart.
     k, most = len(clients), (max(2, epochs), max(2, examples))
     twice = (clients.repeat(2), sizes.repeat(2)) if k == 1 else (clients, sizes)
-    hashed = _on_gpu(key.to(clients.device).view(1, 1, 1), twice[0], *most, twice[1])
+    there = key.to(clients.device, non_blocking=True)  # nobody waits until the GPU has done what it does now
+    hashed = _on_gpu(there.view(1, 1, 1), twice[0], *most, twice[1])
     return hashed[:k, :epochs, :examples].argsort(-1)
 
 
