@@ -91,20 +91,20 @@ def orders(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tens
     What lies behind a client's `sizes` [K] examples comes last.
     """
     if clients.device.type == "cpu":
-        return argsort(_hashed(key, clients, epochs, examples, sizes))
+        return argsort(_hashed(key, clients, torch.arange(epochs), torch.arange(examples), sizes))
     # Sizes of one would be compiled apart.
     k, most = len(clients), (max(2, epochs), max(2, examples))
     twice = (clients.repeat(2), sizes.repeat(2)) if k == 1 else (clients, sizes)
     there = key.to(clients.device, non_blocking=True)  # nobody waits until the GPU has done what it does now
-    hashed = _on_gpu(there.view(1, 1, 1), twice[0], *most, twice[1])
+    # Numbers made in the program itself may be of 32 bits there, which the hash's constants do not fit.
+    counted = [torch.arange(each, device=clients.device) for each in most]
+    hashed = _on_gpu(there.view(1, 1, 1), twice[0], *counted, twice[1])
     return hashed[:k, :epochs, :examples].argsort(-1)
 
 
-def _hashed(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tensor) -> Tensor:
-    epoch = torch.arange(epochs, device=clients.device)[:, None]
-    example = torch.arange(examples, device=clients.device)
+def _hashed(key: Tensor, clients: Tensor, epoch: Tensor, example: Tensor, sizes: Tensor) -> Tensor:
     state = key
-    for word in (clients[:, None, None], epoch, example):
+    for word in (clients[:, None, None], epoch[:, None], example):
         state = _absorb(state, word)
     return state.masked_fill_(example >= sizes[:, None, None], _LAST)
 
