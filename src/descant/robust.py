@@ -143,8 +143,10 @@ class Robustness:
     ) -> list[Path]:
         """Write the table (`robustness.csv`, `robustness.parquet`) and the page (`robustness.html`) to a folder."""
         from descant.experiment.frames import write_table
+        from descant.report.place import check_page
 
         folder = Path(folder)
+        check_page(folder / "robustness.html")
         folder.mkdir(parents=True, exist_ok=True)
         table, page = self.table(rule, first), self._report(rule, first, title).html()
         texts = {"robustness.csv": table.write_csv(), "robustness.html": page}
