@@ -58,7 +58,7 @@ class Run:
         """One row a client, model and evaluated round: losses and metrics by part, bytes and gradients so far."""
         from descant.experiment.frames import clients_frame
 
-        return clients_frame(self.history)
+        return clients_frame(self.history, self.config.get("evaluate", {}).get("parts", ()))
 
     @property
     def health(self) -> pl.DataFrame:
@@ -70,7 +70,7 @@ class Run:
         """
         from descant.experiment.frames import health_frame
 
-        return health_frame(self.history)
+        return health_frame(self.history, (self.config.get("health") or {}).get("points", ()))
 
     @property
     def collapse(self) -> Collapse | None:
