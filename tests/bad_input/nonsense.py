@@ -165,6 +165,14 @@ OVERRIDES: list[tuple[str, str]] = [
     ("method=collections:OrderedDict", "'collections:OrderedDict' is no method"),
     ("method=descant.methods:Method", "'descant.methods:Method' is no complete method"),
     ("method=no_such_module:M", "method: 'no_such_module:M' cannot be imported"),
+    ("evaluate={parts: [test, test]}", "evaluate.parts = ('test', 'test'): it must be some of ("),
+    ("evaluate={models: [shared, shared]}", "each once"),
+    ("health=[1, 1]", "a list of different rounds"),
+    (
+        "method={name: fedrep, layers: [weight, weight]}",
+        "method.layers = ('weight', 'weight'): it must be",
+    ),
+    ("method={name: fedala, layers: [weight, weight]}", "names that differ"),
     ("method=no_such_module:M", "put no_such_module.py into the folder that you call from"),
     (
         "model=torch.nn:Liner",
