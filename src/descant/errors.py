@@ -64,6 +64,10 @@ class NoTieWarning(UserWarning):
     """A method whose clients learn nothing from each other, by a value that is allowed and may be a mistake."""
 
 
+class SlowWarning(UserWarning):
+    """Work that is carried out, with the same result, more slowly than it could be here."""
+
+
 def shown(value: object) -> str:
     """A value in an error: short, in one line, and whatever it is."""
     try:
