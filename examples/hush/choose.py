@@ -103,12 +103,14 @@ PARTS: dict[str, Spec] = {
     **{f"beta {beta}": {"beta": beta} for beta in (0.0, 0.3, 0.9)},
     **{f"lam {lam}": {"lam": lam} for lam in (0.1, 0.3, 3.0)},
     **{f"gain {gain}": {"gain": gain} for gain in (1.0, 5.0, 10.0, 25.0, 50.0)},
+    "one projection": {"name": "one-projection"},  # of a full update, in the place of steps in the subspace
+    "one projection, no feedback": {"name": "one-projection", "feedback": False},
 }
 
 
 def spec(name: str, given: Spec, lr: float, **known: Any) -> Spec:
     """A method as a settings file has it."""
-    both = given["name"] in ("ditto", "hush")
+    both = given["name"] in ("ditto", "hush", "one-projection")
     work = {"lr": lr, "batch": BATCH.get(name, 10), "steps": 20 if both else 40}
     made = dict(given) | work
     if given["name"] == "ditto":  # its solver has the momentum
