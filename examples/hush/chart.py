@@ -5,9 +5,8 @@
 
 Accuracies are those of table.py: of the clients' own models, in the round chosen on validation data. A point is the
 mean over clients and seeds, with its 95 % interval over seeds (Student's t; none with one seed). Bytes are those of
-all clients and rounds, up and down, on a log axis. Of several methods with the same bytes the first is in its place,
-and the others stand to its right. A method that sends nothing is a dotted line. A thin line joins Hush with several
-`m`.
+all clients and rounds, up and down, on a log axis. Of methods with the same bytes the first has its place, and the
+others stand to its right. A method that sends nothing is a dotted line. A thin line joins Hush with several `m`.
 """
 
 from __future__ import annotations

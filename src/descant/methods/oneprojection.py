@@ -66,5 +66,7 @@ class OneProjection(Hush):
 
     @property
     def refuses(self) -> Mapping[str, str]:
-        sent = "what a client keeps is what it did not send, and those who only train send nothing"
-        return super().refuses | ({"trainers": f"{sent}; set `feedback` to false"} if self.feedback else {})
+        if not self.feedback:
+            return super().refuses
+        kept = "what a client keeps is what it did not send, and those who only train send nothing"
+        return {**super().refuses, "trainers": f"{kept}; set `feedback` to false"}
