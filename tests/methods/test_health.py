@@ -24,7 +24,7 @@ def two_layers(data: FederatedData) -> Task:
 
 
 STAY = {"local", "ditto", "pfedme", "rsa", "lp-proj", "fed+", "fedavg+", "fedgeomed+", "fedcomed+", "flame"}
-STAY |= {"lp-proj-admm", "mr-mtl", "fedamp", "fedadmm", "hush", "pfed1bs", "pfedlms"}
+STAY |= {"lp-proj-admm", "mr-mtl", "fedamp", "fedadmm", "hush", "one-projection", "pfed1bs", "pfedlms"}
 PART_OF_THE_WAY = {"apfl", "mapper", "fedala", "l2sgd"}  # they mix the aggregate with something of their own
 
 
