@@ -167,6 +167,7 @@ def test_an_interrupted_method_of_ones_own_is_gone_on_with(tmp_path: Path) -> No
     assert len(dc.compare(task(), DATA, [Mine(steps=1)], out=tmp_path, **HOW).runs["mine"][0].history.rounds) == 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -102,6 +102,7 @@ def test_tables_and_page_are_files(found: dc.Robustness, tmp_path: Path) -> None
     assert "because papers print it" in page and "★" in page and "Collapses" in page
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["fractions", "attacks"])
 def test_a_chart_has_a_mark_for_every_outcome(found: dc.Robustness, name: str) -> None:
     chart = found.plot(name, rule="last").to_dict()

@@ -168,6 +168,7 @@ def test_no_setting_of_a_model_takes_junk_with_an_error_that_is_not_ours(name: s
             )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["digits", "synthetic", "fedplus-synthetic", "folder", "mapped"])
 def test_no_setting_of_data_takes_junk_with_an_error_that_is_not_ours(name: str, tmp_path: Path) -> None:
     small = {"clients": 2, "samples": 9, "dim": 2} if name == "synthetic" else {}

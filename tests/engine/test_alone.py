@@ -130,7 +130,7 @@ def agree(run: Any, task: Task, data: FederatedData, method: Method, codec: Code
         assert [int(home.clients.ledger.spent[kind]) for home in homes] == bills[kind].tolist(), kind
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.5])
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "mocha"])  # which trains linear models
 def test_a_client_alone_trains_as_it_does_among_all(

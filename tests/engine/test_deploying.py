@@ -26,6 +26,7 @@ def run(task: dc.Task, data: dc.FederatedData, method: Method, **settings: Any) 
     return dc.simulate(task, data, method, **{"rounds": 2, "mode": "vmap", "keep_models": "none"} | settings)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("method", "steps"),
     [

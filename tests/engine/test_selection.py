@@ -71,7 +71,7 @@ def task() -> dc.Task:
 DITTO = Ditto(lam=0.05, lr=0.3, steps=8, batch=None, solver=FedAvg(lr=0.5, steps=4, batch=None))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "kind", [kind for kind in METHODS.values() if kind.has_shared and kind.personalizes], ids=lambda kind: kind.name
 )

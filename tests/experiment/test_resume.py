@@ -30,7 +30,7 @@ def data() -> dc.FederatedData:
     return federation()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "settings", [{"commit": 2}, {"commit": 100}, {"store": "disk"}, {"commit": 1, "own_start": True}]
 )
@@ -80,6 +80,7 @@ def test_a_run_on_disk_is_the_run_in_memory(data: dc.FederatedData, tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_restoring_twice_changes_nothing(
     data: dc.FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

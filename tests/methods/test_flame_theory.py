@@ -27,7 +27,7 @@ PARTICIPATION = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @WORK
 @PARTICIPATION
 def test_flame_converges_to_the_solution_of_its_problem(

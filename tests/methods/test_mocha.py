@@ -55,7 +55,7 @@ def root_of_products(W: Vector, epsilon: float) -> Vector:
     return np.asarray(sqrtm(W @ W.T + epsilon * np.eye(len(W))).real)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chunk", [None, 2])
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("loss", LOSSES)

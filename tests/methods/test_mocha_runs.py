@@ -38,7 +38,7 @@ def test_labels_of_zero_and_one_and_a_model_without_a_bias(two: FederatedData) -
     assert by_labels.shape == (N, 4) and far(by_labels, deployed(run(plain, two, method))) <= 1e-12
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trouble",
     [{"stragglers": 0.7}, {"lost": 0.4}, {"cohort": 3}, {"codec": TopK(share=0.4, feedback=False)}],

@@ -110,10 +110,7 @@ def test_the_verdict_names_the_best_the_gap_and_what_the_seeds_say(folder: Path)
     assert verdict(gather([*experiment.entries[0].runs])[0]) == ""
 
 
-@pytest.mark.few(1)
-def test_the_page_begins_with_the_verdict(folder: Path) -> None:
-    report = Report.of(folder)
-    page = report.html()
+def test_the_page_begins_with_the_verdict(page: str) -> None:
     assert page.index('class="verdict"') < page.index("data-rule=")
 
 
