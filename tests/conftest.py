@@ -50,7 +50,6 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(50_000, 20, 20)  # tests make many small things, and few rings of them
         gc.enable()
 
 

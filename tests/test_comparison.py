@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ METHODS = {"Alone": Local(steps=1, batch=4), "Averaged": FedAvg(steps=1, batch=4
 HOW: dict[str, Any] = {"rounds": 3, "mode": "vmap"}
 
 
+@cache
 def task(seed: int = 0) -> dc.Task:
     torch.manual_seed(seed)
     return dc.Task(torch.nn.Linear(4, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ HOW: dict[str, Any] = {"rounds": 4, "mode": "vmap", "nonfinite": "keep"}
 FIGURE = "personal.test_accuracy.mean@last"
 
 
+@cache
 def task(seed: int = 0) -> dc.Task:
     torch.manual_seed(seed)
     return dc.Task(torch.nn.Linear(4, 3))

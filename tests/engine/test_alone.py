@@ -161,7 +161,7 @@ TOYS: list[tuple[Method, Codec]] = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("method", "codec"), TOYS, ids=lambda part: part.name)
 def test_so_does_whatever_remembers_and_draws(
     run: Any, task: Task, data: FederatedData, method: Method, codec: Codec
@@ -186,7 +186,7 @@ def test_running_statistics_travel_too(run: Any, federation: Any) -> None:
 SUMS = [name for name, method in METHODS.items() if method().needs == "sums" and hasattr(method, "weighted")]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", SUMS)
 def test_a_method_that_needs_sums_is_content_with_their_mean(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def uneven() -> dc.FederatedData:
     return dc.FederatedData.from_arrays(clients, classes=3)
 
 
+@cache
 def task() -> dc.Task:
     torch.manual_seed(0)
     return dc.Task(torch.nn.Linear(4, 3).double())

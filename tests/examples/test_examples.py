@@ -77,16 +77,17 @@ def test_settings_are_chosen_on_validation_data_and_make_a_table(tmp_path: Path)
     assert rows["Local"][2:] == ["–", "0", "20"]
 
 
-def test_every_method_is_in_the_settings_of_every_comparison() -> None:
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", ["synthetic", "digits", "mnist-by-writer"])
+def test_every_method_is_in_the_settings_of_every_comparison(name: str) -> None:
     """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, what stands for a family, and
     what is compared at equal bytes (examples/hush)."""
     family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm", "hush", "pfed1bs", "pfedlms"}
-    for name in ("synthetic", "digits", "mnist-by-writer"):
-        settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")
-        grid = comparison(settings, None)
-        named = {method["name"] for method in settings["methods"].values()}
-        assert named == METHODS.keys() - family - (set() if settings["model"] == "linear" else {"mocha"})
-        assert len(grid.cells) == 5 * len(settings["methods"])
+    settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")
+    grid = comparison(settings, None)
+    named = {method["name"] for method in settings["methods"].values()}
+    assert named == METHODS.keys() - family - (set() if settings["model"] == "linear" else {"mocha"})
+    assert len(grid.cells) == 5 * len(settings["methods"])
 
 
 HUSH = sorted(path.stem for path in (EXAMPLES / "hush").glob("*.yaml") if path.stem != "attacks")

@@ -13,7 +13,7 @@ from descant.methods import Ditto, Hush, Local
 from tests.methods import runs
 from tests.methods.runs import SEED, N, Vector, cohort_of
 
-ROUNDS, M, D = 6, 5, 15  # D: the parameters of `linear`
+ROUNDS, M, D = 4, 5, 15  # D: the parameters of `linear`
 FULL: dict[str, Any] = {"m": M, "lr": 0.2, "steps": 3, "batch": None, "bits": None}
 
 

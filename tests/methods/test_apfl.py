@@ -54,6 +54,7 @@ def test_it_is_algorithm_1_client_by_client(
     assert set(column(done, "bytes_down")) == {cohort * 15 * 8}
 
 
+@pytest.mark.slow
 def test_proportions_stay_between_0_and_1(data: FederatedData, linear: Task) -> None:
     """At a rate that drives them to the ends."""
     method = APFL(alpha=0.9, **FULL | {"lr": 3.0})

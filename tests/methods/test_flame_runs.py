@@ -57,7 +57,7 @@ def agree(task: dc.Task, data: dc.FederatedData, method: Method, **other: Any) -
     return run
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize("other", [{"mode": "loop"}, {"chunk": 1}, {"chunk": 4}], ids=str)
 def test_results_depend_neither_on_the_mode_nor_on_the_chunks(

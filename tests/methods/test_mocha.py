@@ -137,7 +137,7 @@ def solved(loss: str, sigma: Vector, X: list[Vector], Y: list[Vector]) -> Vector
     return S @ found.x[: 5 * N].reshape(N, 5)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_gap_falls_to_zero_and_models_to_the_primal_solution(
     two: FederatedData, score: Task, loss: Any

@@ -67,6 +67,7 @@ def test_a_straggler_takes_a_part_of_the_steps(two: FederatedData, score: Task) 
         assert row["gradients"] == sum(taken) < 3 * int(two.train.sizes.sum())
 
 
+@pytest.mark.slow
 def test_it_learns_to_tell_classes_apart(data: FederatedData, linear: Task) -> None:
     done = run(linear, data, MOCHA(lam=1e-3, epochs=5), rounds=20)
     first, last = (done.history.figure("personal", t, "train_accuracy")["mean"] for t in (0, 20))

@@ -111,6 +111,10 @@ def test_methods_can_be_hidden_tables_sorted_and_rounds_chosen(folder: Path, tmp
     assert seen["tab"] == ["best_on_test"]
 
 
+def test_the_page_begins_with_the_verdict(page: str) -> None:
+    assert page.index('class="verdict"') < page.index("data-rule=")
+
+
 def test_the_page_asks_for_nothing_outside_itself(page: str) -> None:
     head = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)  # code that draws, and asks for nothing
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:|//)""", head)

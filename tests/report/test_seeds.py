@@ -110,10 +110,6 @@ def test_the_verdict_names_the_best_the_gap_and_what_the_seeds_say(folder: Path)
     assert verdict(gather([*experiment.entries[0].runs])[0]) == ""
 
 
-def test_the_page_begins_with_the_verdict(page: str) -> None:
-    assert page.index('class="verdict"') < page.index("data-rule=")
-
-
 def test_two_that_are_equal_are_said_to_be(folder: Path) -> None:
     [experiment] = Report.of(folder).experiments
     [copied] = Report.of(folder).experiments
