@@ -12,12 +12,16 @@ from descant.errors import SettingError
 from descant.methods import ByRound
 
 
-@lru_cache(maxsize=256)  # a grid of many runs asks for the same few classes thousands of times
 def parameters_of(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     try:
-        return tuple(inspect.signature(make).parameters.values())
+        return _parameters(make)
     except ValueError as error:  # a function written in C
         raise SettingError(f"{make!r} does not say what it takes: write a function around it") from error
+
+
+@lru_cache(maxsize=256)  # a grid of many runs asks for the same few classes thousands of times
+def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(make).parameters.values())
 
 
 def default_of(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
