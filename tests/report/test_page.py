@@ -119,6 +119,7 @@ def test_the_page_asks_for_nothing_outside_itself(page: str) -> None:
     head = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)  # code that draws, and asks for nothing
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:|//)""", head)
     assert "@import" not in page and "url(" not in head
+    assert len(page) - len(head) > 500_000, "Vega and its like are in it"
 
 
 def test_names_are_shown_and_never_obeyed(page: str) -> None:
