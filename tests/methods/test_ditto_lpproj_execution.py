@@ -50,7 +50,7 @@ def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
     assert_compiled_steps_give_what_vmap_gives(method)
 
 
-@pytest.mark.slow
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(method: Method, tmp_path: Path, store: str) -> None:

@@ -68,7 +68,7 @@ METHODS: dict[str, Method] = {
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-@pytest.mark.slow
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_chunks_and_the_loop_change_nothing(method: Method, trainers: str) -> None:
