@@ -2,6 +2,7 @@
 
 python benchmarks/gpu.py                     all rows, in less than five minutes on an H200
 python benchmarks/gpu.py --only mlp-248,lenet --precision tf32
+python benchmarks/gpu.py --profile           where the time of a round goes, in place of the rates
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_profile import profiled
 from gpu_rows import ROWS, SETUPS, Row, Setup, operations
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
@@ -32,11 +34,17 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(KEYS), help=f"some of {','.join(KEYS)}")
     parser.add_argument("--precision", choices=("full", "tf32", "bf16"), default="full")
     parser.add_argument("--mode", default="auto")
+    parser.add_argument("--profile", action="store_true", help="look at single rounds of the rows")
     parser.add_argument("--results", type=Path)
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("there is no GPU that torch can use")
     wanted = arguments.only.split(",")
+    if arguments.profile:
+        for row in ROWS:
+            if row.key in wanted:
+                profiled(row, arguments.mode, arguments.precision)
+        return
     bandwidth, rate = hardware()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {arguments.precision}: ", end="")
     print(f"{bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.1f} TFLOP/s in a large product", flush=True)

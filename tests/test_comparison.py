@@ -295,3 +295,21 @@ def test_seeds_that_change_nothing_are_named() -> None:
     drawn = dc.compare(task(), DATA, METHODS, seeds=2, **HOW)
     assert "gave the same result" not in drawn._repr_html_()
     assert isinstance(drawn.table(), pl.DataFrame)
+
+
+def test_runs_on_several_data_are_named_by_them_and_compared_within_each() -> None:
+    runs = []
+    for clients in (4, 6):
+        data = dc.datasets.synthetic(clients=clients, samples=20)
+        task = dc.Task(dc.models.linear(data))
+        made = dc.compare(task, data, {"Alone": dc.methods.Local(steps=1), "Avg": "fedavg"}, rounds=1, mode="vmap")
+        runs += list(made)
+    both = dc.Comparison(runs)
+    on = [f", on synthetic (clients {clients})" for clients in (4, 6)]
+    assert list(both.runs) == [f"{method}{where}" for where in on for method in ("Alone", "Avg")]
+    assert all(len(there) == 1 for there in both.runs.values()), "other data are no seeds"
+    assert both.table()["method"].to_list() == list(both.runs)
+    pairs = {(line["method"], line["against"]) for line in both.differences().to_dicts()}
+    assert len(pairs) == 2 and all(a.partition(", on ")[2] == b.partition(", on ")[2] for a, b in pairs)
+    assert "On synthetic (clients 4): " in both.verdict() and "On synthetic (clients 6): " in both.verdict()
+    assert "on synthetic (clients 4) and synthetic (clients 6)" in repr(both)

@@ -143,6 +143,8 @@ def test_it_reads_a_file_and_what_is_finished(tmp_path: Path) -> None:
         "the true share in the table, and the guess beside it"
     )
     assert table["in_table"].to_list() == [True, False, True, False]
+    beyond = "Krum, 40 % of attackers: 'krum' takes them to be 1 of 5 messages, the most that it survives."
+    assert beyond in first._report().notices()
     assert list(first._report().assumed_tables) == ["Assumed attackers, under flip"]
     (guess,) = first._report().assumed_tables["Assumed attackers, under flip"].rows
     figures = [row["test_accuracy"] for row in table.to_dicts() if not row["in_table"]]

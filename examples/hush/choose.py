@@ -27,7 +27,7 @@ Spec = dict[str, Any]
 FOUR, EIGHT, SEED = (1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0), 100
 MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
 FASHION = {"name": "fashion-mnist", "seed": "run"}
-WRITERS = {"name": "mnist-by-writer", "mean": 0.1307, "std": 0.3081, "seed": "run"}
+WRITERS = {"name": "mnist-by-writer", "writers": 100, "mean": 0.1307, "std": 0.3081, "seed": "run"}
 DATA: dict[str, Spec] = {
     "mnist-20": {"data": WRITERS | {"most": 20}} | MLP,
     "mnist-60": {"data": WRITERS | {"most": 60}} | MLP,
@@ -64,6 +64,7 @@ BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
 TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
 # What a method is given, and the two values of the field that it is known by. Shares of m are of the parameters.
 MOMENTUM = ("beta", 0.0, 0.6)
+NEAREST = {"nearest": True}
 METHODS: dict[str, tuple[Spec, tuple[str, Any, Any] | None]] = {
     "Local": ({"name": "local"}, None),
     "Ditto": ({"name": "ditto"}, MOMENTUM),
@@ -72,6 +73,11 @@ METHODS: dict[str, tuple[Spec, tuple[str, Any, Any] | None]] = {
     "Hush 1/100": ({"name": "hush", "m": 0.01}, MOMENTUM),
     "Hush 1/400": ({"name": "hush", "m": 0.0025}, MOMENTUM),
     "Hush 1/1000": ({"name": "hush", "m": 0.001}, MOMENTUM),
+    "Hush 1/9, 3 bits": ({"name": "hush", "m": 0.107, "bits": 3, **NEAREST}, MOMENTUM),
+    "Hush 1/18, 2 bits": ({"name": "hush", "m": 0.055, "bits": 2, **NEAREST}, MOMENTUM),
+    "Hush 1/27, 3 bits": ({"name": "hush", "m": 0.037, "bits": 3, **NEAREST}, MOMENTUM),
+    "Hush 1/36, 4 bits": ({"name": "hush", "m": 0.0272, "bits": 4, **NEAREST}, MOMENTUM),
+    "Hush 1/270, 3 bits": ({"name": "hush", "m": 0.0036, "bits": 3, **NEAREST}, MOMENTUM),
     "fixed subspace 1/25": ({"name": "hush", "m": 0.04, "projection": {"name": "fold"}}, MOMENTUM),
     "MAPA 1/400": ({"name": "hush", "m": 0.0025, "projection": {"name": "dense", "fresh": True}}, MOMENTUM),
     "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),

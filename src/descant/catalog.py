@@ -61,6 +61,7 @@ BASES: dict[str, type] = {
 }
 _MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module, "metrics": Metric}
 _OWN = re.compile(r"(?:[\w+-]+(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # `some.module.Name`
 NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
 
@@ -151,7 +152,10 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
         raise renamed(error, where, settable(make, skip=len(leading))) from None
     except TaskError as error:
         raise TaskError(f"{where}: {error}") from error
-    except DataError:
+    except DataError as error:
+        said = str(error)
+        if (own := _OWN.match(said)) is not None and own[1] in values:  # of a field, not of a client or a file
+            raise DataError(f"{where}.{said[own.start(1) :]}") from error
         raise
     except Exception as error:
         if getattr(error, "filename", None) is not None:  # a file that is not there, or cannot be read
@@ -226,10 +230,15 @@ def _brief(value: Any) -> Any:
 
 def _find(kind: str, name: str) -> Callable[..., Any]:
     if ":" not in name:
+        if _DOTTED.fullmatch(name):
+            module, _, last = name.rpartition(".")
+            remedy = f"an import path has a colon before the last name, as in '{module}:{last}'"
+            raise SettingError(f"there is no {_singular(kind)} called '{name}': {remedy}")
         if name not in CATALOG[kind]:
             raise unknown(_singular(kind), name, [*CATALOG[kind], *SETS.get(kind, ())])
         return CATALOG[kind][name]
-    found = follow(name, _singular(kind), tuple(NESTED))
+    bases = (*NESTED, nn.Module) if kind == "models" else tuple(NESTED)
+    found = follow(name, _singular(kind), bases)
     _refuse_other_kinds(kind, name, found)
     make: Callable[..., Any] = found
     return make

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -19,6 +19,7 @@ from descant.experiment.grid import Grid, comparison
 from descant.experiment.harm import worse_than_alone
 from descant.experiment.history import SUCCESS
 from descant.experiment.objects import Problem, grid_of
+from descant.experiment.ondata import data_names, data_of
 from descant.experiment.progress import Progress
 from descant.experiment.table import rows, with_spread
 from descant.methods import Method
@@ -115,13 +116,17 @@ class Comparison:
     """Runs side by side: `runs` has those of every label, one a seed. A notebook shows the table and the verdict.
 
     Figures are of the models that clients deploy, at the round chosen on validation data (the last where there are
-    none). `first` chooses among rounds from that one on.
+    none). `first` chooses among rounds from that one on. Where runs are on several data, labels say which, and
+    verdicts and differences are of those on the same.
     """
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs: dict[str, list[Run]] = {}
+        runs = list(runs)
+        names = data_names(runs)
         for run in runs:
-            self.runs.setdefault(str(run.config["label"]), []).append(run)
+            on = f", on {names[data_of(run)]}" if len(names) > 1 else ""
+            self.runs.setdefault(f"{run.config['label']}{on}", []).append(run)
         if not self.runs:
             raise SettingError("a comparison needs at least one run")
 
@@ -165,33 +170,11 @@ class Comparison:
         """
         import polars as pl
 
-        from descant.report.verdict import by_seed, paired, ranked
+        from descant.report.verdict import against_one
 
-        experiment = self._experiment(first)
-        entries = {entry.label: entry for entry in experiment.entries}
-        if against is None:
-            against = order[0][0].label if (order := ranked(experiment)) else next(iter(entries))
-        if against not in entries:
-            raise unknown("method of this comparison", against, entries)
-        figures = {label: by_seed(entry, experiment) for label, entry in entries.items()}
-        lines = []
-        for label in entries:
-            found = paired(figures[label], figures[against], experiment.history.higher_is_better)
-            if label == against or found is None:
-                continue
-            several = found.seeds > 1 and not (entries[label].alike and entries[against].alike)
-            lines.append(
-                {
-                    "method": label,
-                    "against": against,
-                    "difference": found.mean,
-                    "low": found.low if several else None,
-                    "high": found.high if several else None,
-                    "wins": found.wins,
-                    "seeds": found.seeds,
-                    "sure": found.sure and several,
-                }
-            )
+        if against is not None and against not in self.runs:
+            raise unknown("method of this comparison", against, self.runs)
+        lines = [line for experiment in self._experiments(first) for line in against_one(experiment, against)]
         kinds = {"method": pl.String, "against": pl.String, "difference": pl.Float64, "low": pl.Float64}
         kinds |= {"high": pl.Float64, "wins": pl.Int64, "seeds": pl.Int64, "sure": pl.Boolean}
         return pl.DataFrame(lines, schema=kinds)
@@ -221,7 +204,10 @@ class Comparison:
         """One sentence or two: the best, the gap to the next, and what the seeds say of it."""
         from descant.report.verdict import verdict
 
-        return verdict(self._experiment(first))
+        found = {experiment.title: verdict(experiment) for experiment in self._experiments(first)}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        return " ".join(f"On {title}: {said}" for title, said in found.items() if said)
 
     def report(self, path: str | Path | None = None, *, title: str | None = None, first: int = 0) -> Report:
         """Charts and tables as a page, which a notebook shows; with a `path` it is written there too."""
@@ -237,7 +223,16 @@ class Comparison:
         from descant.report import Entry, Experiment
 
         entries = tuple(Entry(label, tuple(runs)) for label, runs in self.runs.items())
-        return Experiment(str(entries[0].config["data"]["name"]), entries, "comparison", first)
+        return Experiment(" and ".join(data_names(self).values()), entries, "comparison", first)
+
+    def _experiments(self, first: int = 0) -> list[Experiment]:
+        """What may be compared: the entries on the same data, an experiment each."""
+        names, every = data_names(self), self._experiment(first)
+        of = {entry.label: names[data_of(entry.runs[0])] for entry in every.entries}
+        return [
+            replace(every, title=name, entries=tuple(entry for entry in every.entries if of[entry.label] == name))
+            for name in names.values()
+        ]
 
     def __repr__(self) -> str:
         experiment = self._experiment()

@@ -8,8 +8,8 @@ so that one call serves a whole cohort; the other functions turn those bits into
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from functools import cache
 from hashlib import blake2b
 from operator import index
 from typing import Any
@@ -18,12 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from descant.errors import SlowWarning
+
 Word = int | str | Tensor
 
 _MASK = (1 << 64) - 1
 _LAST = torch.iinfo(torch.int64).max
 _GOLDEN = 0x9E3779B97F4A7C15
 _FEW_THREADS = 2  # with so few, NumPy, which sorts by vector instructions and in one thread, is faster than torch
+_LONGEST = 300  # letters of what a compiler says
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
@@ -91,36 +94,52 @@ def orders(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tens
     What lies behind a client's `sizes` [K] examples comes last.
     """
     if clients.device.type == "cpu":
-        return argsort(_hashed(key, clients, epochs, examples, sizes))
+        return argsort(_hashed(key, clients, torch.arange(epochs), torch.arange(examples), sizes))
     # Sizes of one would be compiled apart.
     k, most = len(clients), (max(2, epochs), max(2, examples))
     twice = (clients.repeat(2), sizes.repeat(2)) if k == 1 else (clients, sizes)
-    hashed = _on_gpu(key.to(clients.device).view(1, 1, 1), twice[0], *most, twice[1])
+    there = key.to(clients.device, non_blocking=True)  # nobody waits until the GPU has done what it does now
+    # Numbers made in the program itself may be of 32 bits there, which the hash's constants do not fit.
+    counted = [torch.arange(each, device=clients.device) for each in most]
+    hashed = _on_gpu(there.view(1, 1, 1), twice[0], *counted, twice[1])
     return hashed[:k, :epochs, :examples].argsort(-1)
 
 
-def _hashed(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tensor) -> Tensor:
-    epoch = torch.arange(epochs, device=clients.device)[:, None]
-    example = torch.arange(examples, device=clients.device)
+def _hashed(key: Tensor, clients: Tensor, epoch: Tensor, example: Tensor, sizes: Tensor) -> Tensor:
     state = key
-    for word in (clients[:, None, None], epoch, example):
+    for word in (clients[:, None, None], epoch[:, None], example):
         state = _absorb(state, word)
     return state.masked_fill_(example >= sizes[:, None, None], _LAST)
 
 
-@cache
 def _program() -> Callable[..., Tensor]:
     """The hash of all addresses as one kernel, where it would be some eighty."""
     return torch.compile(_hashed, dynamic=True, fullgraph=True)
 
 
-def _on_gpu(*arguments: Any) -> Tensor:
-    try:
-        return _program()(*arguments)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:  # of many kinds: there is no compiler, say
+class _Hasher:
+    """The hash on a GPU: compiled at the first call or, where that fails, kernel by kernel from then on."""
+
+    def __init__(self) -> None:
+        self._compiled: Callable[..., Tensor] | None = None
+        self._fails = False  # to try it again would take longer than the kernels do
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        if not self._fails:
+            self._compiled = self._compiled or _program()
+            try:
+                return self._compiled(*arguments)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # of many kinds: there is no compiler, say
+                self._fails = True
+                why = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+                said = f"the order of examples is drawn kernel by kernel, since it cannot be compiled ({why})"
+                warnings.warn(SlowWarning(said), stacklevel=2)
         return _hashed(*arguments)
+
+
+_on_gpu = _Hasher()
 
 
 def uniform(*address: Word) -> Tensor:

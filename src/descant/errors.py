@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 _LONGEST = 200  # characters of a value in an error
@@ -64,6 +64,10 @@ class NoTieWarning(UserWarning):
     """A method whose clients learn nothing from each other, by a value that is allowed and may be a mistake."""
 
 
+class SlowWarning(UserWarning):
+    """Work that is carried out, with the same result, more slowly than it could be here."""
+
+
 def shown(value: object) -> str:
     """A value in an error: short, in one line, and whatever it is."""
     try:
@@ -78,6 +82,11 @@ def require(owner: object, field: str, allowed: bool, what: str) -> None:
     """Refuse `owner.field` unless `allowed`; `what` says which values are."""
     if not allowed:
         raise SettingError(f"{type(owner).__name__}.{field} = {shown(getattr(owner, field))}: it must be {what}")
+
+
+def require_different(owner: object, field: str, names: Sequence[str] | None) -> None:
+    """Refuse `owner.field` where a name stands in it twice."""
+    require(owner, field, names is None or len(set(names)) == len(names), "names that differ, or nothing")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:

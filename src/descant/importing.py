@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
 from typing import Any, cast
@@ -38,7 +39,21 @@ def follow(path: str, what: str, bases: tuple[type, ...]) -> Any:
             "if you trust who made the folder, allow it (--allow-imports, or allow_imports=True)"
         )
     try:
-        return reduce(getattr, attribute.split("."), cast(Any, import_module(module)))
+        found = cast(Any, import_module(module))
     except (Exception, SystemExit) as error:  # a module may do anything while it is imported
+        kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+        remedy = _where(module) if getattr(error, "name", None) == module.split(".")[0] else ""
+        raise SettingError(f"'{path}' cannot be imported: {kind}{error}{remedy}") from error
+    try:
+        return reduce(getattr, attribute.split("."), found)
+    except (Exception, SystemExit) as error:  # a module may look for its attributes itself
         kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
-        raise SettingError(f"'{path}' cannot be imported: {kind}{error}") from error
+        near = get_close_matches(attribute, dir(found), n=1, cutoff=0.5)
+        hint = f"did you mean '{module}:{near[0]}'?" if near else "name a class or a function, as in module:Name"
+        raise SettingError(f"'{path}' cannot be imported: {kind}{error}; {hint}") from error
+
+
+def _where(module: str) -> str:
+    """What to do about a module that Python does not find."""
+    top = module.split(".")[0]
+    return f": put {top}.py into the folder that you call from, or install the package that has it"

@@ -62,7 +62,8 @@ def robustness(
             labelled by name. A mapping with `attacks` and `fractions` has fractions of its own.
         fractions: shares of the clients that attack, from 0 to below 1. At 0 nobody does: one run for all attacks.
         assumed: how many attackers defences with a field `f` assume. By default what they say; True is the true
-            share. Numbers or shares are a grid of its own, each against every fraction.
+            share, or the most that a defence survives where that is less. Numbers or shares are a grid of its own,
+            each against every fraction; what a defence could not survive is refused.
         seeds: a list of seeds, or how many: 3 are 0, 1 and 2. By default one.
         out: a folder to leave the runs in, one folder each.
         progress: True shows bars; a function is called with every record as it is made.
@@ -114,7 +115,8 @@ class Robustness:
 
         Where a seed collapsed there are no figures; `collapsed` counts these seeds, and `collapsed_round` is the
         earliest. `assumed` is what the method's defence takes the number or share of attackers to be, and null
-        where it has none that does; `in_table` is false in the grid of assumed attackers.
+        where it has none that does, or takes it to be the most that it survives; `in_table` is false in the grid of
+        assumed attackers.
         """
         return outcomes_frame(outcomes(self.runs, rule, first), self._metric)
 
@@ -143,8 +145,10 @@ class Robustness:
     ) -> list[Path]:
         """Write the table (`robustness.csv`, `robustness.parquet`) and the page (`robustness.html`) to a folder."""
         from descant.experiment.frames import write_table
+        from descant.report.place import check_page
 
         folder = Path(folder)
+        check_page(folder / "robustness.html")
         folder.mkdir(parents=True, exist_ok=True)
         table, page = self.table(rule, first), self._report(rule, first, title).html()
         texts = {"robustness.csv": table.write_csv(), "robustness.html": page}

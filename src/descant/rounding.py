@@ -1,4 +1,4 @@
-"""Numbers in few bits: rounded at random to an even grid, so that the mean is right, and packed into bytes."""
+"""Numbers in few bits: rounded to an even grid, at random or to the nearest point, and packed into bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from torch.nn import functional
 class Rounding(NamedTuple):
     """How coarsely numbers travel: each in so many `bits`, as a point of an even grid from -span to span.
 
-    Without a `span`, it is the largest size among the numbers, and travels with them.
+    Without a `span`, it is the largest size among the numbers, and travels with them. Numbers are rounded at
+    random, so that the mean is right, or to the `nearest` point of the grid that fits them best.
     """
 
     bits: int
     span: float | None = None
+    nearest: bool = False
+
+
+_TRIED = 12  # spans
 
 
 def rounded(v: Tensor, span: Tensor, bits: int, drawn: Tensor) -> Tensor:
@@ -28,6 +33,29 @@ def rounded(v: Tensor, span: Tensor, bits: int, drawn: Tensor) -> Tensor:
     exact = (v.double() / torch.where(span > 0, span, 1.0)).clamp(-1, 1).add(1).mul(last / 2)
     low = exact.floor()
     return (low + (exact - low > drawn)).clamp(max=last).long()
+
+
+def nearest(v: Tensor, span: Tensor, bits: int) -> Tensor:
+    """The points of each row's grid that are nearest to v [S, n]."""
+    return rounded(v, span, bits, torch.full((), 0.5, dtype=torch.float64, device=v.device))
+
+
+def fitting(v: Tensor, bits: int) -> Tensor:
+    """The span [S, 1] of each row's grid that leaves the least error ||v - nearest(v)||, of a few from mean |v| to
+    max |v|.
+
+    That error is below ||v||: with the span mean |v|, points -span and span alone would leave
+    sum_i (|v_i| - mean |v|)^2 = ||v||^2 - n (mean |v|)^2, and the points between them are never farther.
+    """
+    sizes = v.double().abs()
+    mean, peak = sizes.mean(1, keepdim=True), sizes.amax(1, keepdim=True)
+    best, least = mean.to(v.dtype), torch.full_like(mean, torch.inf)
+    for i in range(_TRIED):
+        t = i / (_TRIED - 1)
+        span = (mean ** (1 - t) * peak**t).to(v.dtype)
+        error = (on_grid(nearest(v, span, bits), span, bits).double() - v).square().sum(1, keepdim=True)
+        best, least = torch.where(error < least, span, best), torch.minimum(error, least)
+    return best
 
 
 def on_grid(points: Tensor, span: Tensor, bits: int) -> Tensor:

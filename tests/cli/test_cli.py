@@ -114,6 +114,8 @@ def test_report_writes_a_page_or_files_and_says_which(tmp_path: Path, monkeypatc
     assert "<h1>descant: synthetic</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")
     done = descant("report", "runs/small", "--format", "csv", "-o", "tables", cwd=tmp_path)
     assert done.out.strip() == "tables/synthetic.csv" and (tmp_path / "tables" / "synthetic.csv").is_file()
+    done = descant("report", "runs/small", "-o", "x.pdf", cwd=tmp_path)
+    assert done.status == 2 and "x.html, and print that" in done.err and not (tmp_path / "x.pdf").exists()
     done = descant("report", "runs/nothing", cwd=tmp_path)
     assert done.status == 2 and "no such folder" in done.err and "Traceback" not in done.err
 

@@ -89,3 +89,32 @@ def test_where_clients_attack_it_is_said_whose_the_figures_are(results: list[tup
     ):
         print_it(runs, where := console())
         assert (said in where.export_text()) == expected
+
+
+def test_methods_on_several_data_stand_in_tables_of_their_own(tmp_path: Path) -> None:
+    other = {"name": "synthetic", "clients": 7, "samples": 30}
+    methods = {
+        "Here": {"name": "local", "steps": 1},
+        "There": {"name": "fedavg", "steps": 1, "run": {"data": other}},
+        "There too": {"name": "local", "steps": 2, "run": {"data": other}},
+    }
+    grid = comparison(SETTINGS | {"methods": methods}, tmp_path)
+    found = list(grid.run())
+    comparison_table(found, where := console(), title="Three")
+    first, second = where.export_text().split("On synthetic (clients 7)")
+    assert "Three. On synthetic (clients 5)" in first and "Here" in first and "There" not in first
+    assert "There too" in second and "Here" not in second
+    assert "Not at equal compute" not in first and "Not at equal compute" in second
+    print_figure(found, "personal.test_accuracy.mean@last", where := console())
+    text = where.export_text()
+    assert "Here, on synthetic (clients 5)" in text and "There, on synthetic (clients 7)" in text
+
+
+def test_one_table_is_enough_for_draws_of_the_same_data_and_for_other_models(tmp_path: Path) -> None:
+    methods = {
+        "Linear": {"name": "local", "steps": 1},
+        "Wide": {"name": "local", "steps": 1, "run": {"model": {"name": "mlp", "hidden": [3]}}},
+    }
+    drawn = {"data": {"name": "synthetic", "clients": 5, "samples": 30, "seed": "run"}}
+    comparison_table(list(comparison(SETTINGS | drawn | {"methods": methods}, tmp_path).run()), where := console())
+    assert "On synthetic" not in where.export_text()

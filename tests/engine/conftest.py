@@ -21,6 +21,15 @@ Simulate = Callable[..., Run]
 Open = Callable[..., View]
 
 
+@pytest.fixture
+def fresh_compiler() -> None:
+    """No program is left of other tests, and none is counted."""
+    from torch._dynamo.utils import counters  # which takes a second, and most tests compile nothing
+
+    torch._dynamo.reset()
+    counters.clear()
+
+
 @pytest.fixture(scope="session")
 def federation() -> Federation:
     """federation(sizes): clients of that many training examples, and a few to validate and test on."""

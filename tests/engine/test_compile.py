@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,26 +15,9 @@ from descant.execution import Compile
 from descant.execution.phases import phases
 from descant.methods import Ditto, FedAvg, Local, LpProj, Method
 from tests import held
+from tests.engine.compiling import federation, task
 
-Ragged = list[int]
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    counters.clear()
-    yield
-
-
-def federation(sizes: Ragged, dim: int = 5) -> dc.FederatedData:
-    generator = torch.Generator().manual_seed(3)
-    clients = [torch.randn(n, dim, generator=generator, dtype=torch.float64) for n in sizes]
-    return dc.FederatedData.from_arrays([(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()) for x in clients])
-
-
-def task() -> dc.Task:
-    torch.manual_seed(0)
-    return dc.Task(torch.nn.Linear(5, 3).double())
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def states(
@@ -57,7 +39,7 @@ def states(
     ids=lambda method: f"{method.name} {method.lr}",
 )
 def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
-    data = federation([9, 30, 14, 25, 12, 40, 11])
+    data = federation(9, 30, 14, 25, 12, 40, 11)
     settings: dict[str, Any] = {"rounds": 3, "cohort": 5, "chunk": 3, "stragglers": 0.4}
     _, vmapped = states(method, "vmap", data, **settings)
     run, compiled = states(method, "compile", data, **settings)
@@ -70,7 +52,7 @@ def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
 @pytest.mark.slow
 def test_steps_that_differ_in_their_numbers_alone_are_different_programs() -> None:
     """Same shapes in one process: two rates, and the two steps of Ditto."""
-    data = federation([9, 30, 14, 25])
+    data = federation(9, 30, 14, 25)
     solver = FedAvg(lr=0.1, steps=2, batch=8)
     for method in (
         Local(lr=0.1, steps=2),
@@ -85,7 +67,7 @@ def test_steps_that_differ_in_their_numbers_alone_are_different_programs() -> No
 
 @pytest.mark.slow
 def test_full_batches_of_ragged_clients_need_few_programs() -> None:
-    data = federation(list(range(10, 130, 3)))
+    data = federation(*range(10, 130, 3))
     run, compiled = states(Local(steps=2, batch=None), "compile", data, rounds=12, cohort=3)
     assert not run.config["execution"]["fallbacks"]
     assert counters["stats"]["unique_graphs"] <= 4, "for lengths of up to 16, 32, 64 and all"
@@ -96,13 +78,13 @@ def test_full_batches_of_ragged_clients_need_few_programs() -> None:
 @pytest.mark.slow
 def test_lp_proj_without_a_projection_is_one_program() -> None:
     method = LpProj(p=2, projection=Identity(), steps=2, batch=8)
-    states(method, "compile", federation([9, 30, 14]), rounds=5)
+    states(method, "compile", federation(9, 30, 14), rounds=5)
     assert counters["stats"]["unique_graphs"] == 1
 
 
 @pytest.mark.slow
 def test_changing_cohorts_and_a_short_last_chunk_need_one_program_for_each_kind_of_step() -> None:
-    data = federation([9, 30, 14, 25, 12, 40, 11, 18, 22, 16])
+    data = federation(9, 30, 14, 25, 12, 40, 11, 18, 22, 16)
     method = Ditto(steps=2, batch=4, solver=FedAvg(steps=2, batch=4))
     run, _ = states(method, "compile", data, rounds=12, cohort=7, chunk=3)
     assert not run.config["execution"]["fallbacks"]
@@ -119,7 +101,7 @@ class Careless(Local):
 
 
 def test_a_step_that_is_made_anew_each_round_runs_uncompiled_and_is_reported() -> None:
-    data = federation([9, 30, 14])
+    data = federation(9, 30, 14)
     run, compiled = states(Careless(steps=2, batch=4), "compile", data, rounds=2)
     _, vmapped = states(Local(steps=2, batch=4), "vmap", data, rounds=2)
     assert torch.allclose(compiled["personal"], vmapped["personal"], rtol=0, atol=1e-12)
@@ -135,8 +117,8 @@ def test_what_the_compiler_refuses_runs_uncompiled_and_is_reported(monkeypatch: 
         return refuse
 
     monkeypatch.setattr(torch, "compile", no_compiler)
-    run, compiled = states(Local(steps=2, batch=4), "compile", federation([9, 30, 14]), rounds=2)
-    _, vmapped = states(Local(steps=2, batch=4), "vmap", federation([9, 30, 14]), rounds=2)
+    run, compiled = states(Local(steps=2, batch=4), "compile", federation(9, 30, 14), rounds=2)
+    _, vmapped = states(Local(steps=2, batch=4), "vmap", federation(9, 30, 14), rounds=2)
     assert torch.equal(compiled["personal"], vmapped["personal"])
     assert run.config["execution"]["fallbacks"] == ["a step could not be compiled: no C++ compiler was found"]
 
@@ -148,17 +130,17 @@ def test_a_mistake_in_a_step_is_raised_as_it_is() -> None:
             raise ZeroDivisionError("my own mistake")
 
     with pytest.raises(ZeroDivisionError, match="my own mistake"):
-        states(Wrong(steps=1), "compile", federation([9, 30]), rounds=1)
+        states(Wrong(steps=1), "compile", federation(9, 30), rounds=1)
 
 
 def test_batchnorm_is_not_compiled_and_the_run_says_so() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)).double()
-    run = dc.simulate(dc.Task(model), federation([9, 30]), FedAvg(steps=1, batch=4), rounds=1, mode="compile")
+    run = dc.simulate(dc.Task(model), federation(9, 30), FedAvg(steps=1, batch=4), rounds=1, mode="compile")
     assert run.config["execution"]["mode"] == "vmap" and "BatchNorm" in run.config["execution"]["why"]
 
 
 def test_auto_measures_and_says_what_it_found() -> None:
-    run = dc.simulate(task(), federation([9, 30, 14]), Mine(steps=2), rounds=2)
+    run = dc.simulate(task(), federation(9, 30, 14), Mine(steps=2), rounds=2)
     execution = run.config["execution"]
     assert execution["mode"] in ("vmap", "loop") and "vmap" in execution["why"] and "loop" in execution["why"]
 

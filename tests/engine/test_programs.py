@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,30 +17,17 @@ from descant.execution.programs import NoIdentityError, identity, reason, signat
 from descant.execution.steps import Steps
 from descant.methods import FedAvg, FedProx, Local, PowerLaw, Until
 from descant.task import Batch
+from tests.engine.compiling import federation, task
 
 
 @pytest.fixture(autouse=True)
-def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def traced(fresh_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are traced, checked and counted as ever, and run without the C++ that they would become."""
-    torch._dynamo.reset()
-    counters.clear()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    yield
 
 
 def programs() -> int:
     return int(counters["stats"]["unique_graphs"])
-
-
-def task() -> dc.Task:
-    torch.manual_seed(0)
-    return dc.Task(torch.nn.Linear(5, 3).double())
-
-
-def federation(*sizes: int) -> dc.FederatedData:
-    generator = torch.Generator().manual_seed(3)
-    clients = [torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in sizes]
-    return dc.FederatedData.from_arrays([(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()) for x in clients])
 
 
 def take(step: Any, execution: Vmap, x: Any, *rows: Tensor, times: int = 1) -> Any:

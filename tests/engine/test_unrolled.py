@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,24 +20,9 @@ from descant.execution.steps import advance
 from descant.execution.unrolled import TOGETHER, strides, together, unrolled
 from descant.methods import FedAvg, FedProx, LpProj, Method, Momentum, Until, Work
 from tests import held
+from tests.engine.compiling import federation, task
 
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    counters.clear()
-    yield
-
-
-def task() -> dc.Task:
-    torch.manual_seed(0)
-    return dc.Task(torch.nn.Linear(5, 3).double())
-
-
-def federation(*sizes: int) -> dc.FederatedData:
-    generator = torch.Generator().manual_seed(3)
-    clients = [torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in sizes]
-    return dc.FederatedData.from_arrays([(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()) for x in clients])
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @given(begin=st.integers(0, 50), steps=st.integers(1, 200), number=st.integers(1, 8))

@@ -174,6 +174,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"assumed": [1.0], "methods": DEFENDED}, "assumed = 1.0"),
     ({"assumed": [-1], "methods": DEFENDED}, "assumed = -1"),
     ({"assumed": ["many"], "methods": DEFENDED}, "assumed = 'many'"),
+    ({"assumed": [True, True], "methods": DEFENDED}, "assumed = .*'true' stands twice"),
+    (
+        {"assumed": [0.1, 0.5], "methods": DEFENDED},
+        r"assumed = 0\.5: .* below 0\.5, since 'krum' of 'krum'",
+    ),
     ({"assumed": [1, 1], "methods": DEFENDED}, "a number stands twice"),
     ({"assumed": [0.1, 0.10000001], "methods": DEFENDED}, "a number stands twice"),
 ]

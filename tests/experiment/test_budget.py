@@ -237,3 +237,26 @@ def test_one_seed_has_no_spread_and_bytes_are_told_from_numbers() -> None:
     assert row["spread"] is None and row["value"] == 200 and row["unit"] == "bytes"
     (row,) = dc.Comparison([MADE]).budget(targets=0.5, papers=True, first=1).to_dicts()
     assert row["value"] == 75 and row["unit"] == "numbers"
+
+
+def test_a_percentage_of_a_metric_that_is_a_share_is_refused_with_the_share() -> None:
+    accuracy = dc.Comparison([MADE])
+    with pytest.raises(SettingError, match=r"targets\[1\] = 80: .*'accuracy' is a share: give 0\.8 for 80 %"):
+        accuracy.budget(targets=[0.5, 80])
+    with pytest.raises(SettingError, match="give a number from 0 to 1"):
+        accuracy.budget(targets=800)
+    assert accuracy.budget(targets=1)["reached"].to_list() == [0]
+    error = dc.Comparison([run_of([9.0, 3.0], None, [(1, 1)], higher=False)])
+    assert error.budget(targets=80)["reached"].to_list() == [1], "an error may be above 1"
+    in_percent = dc.Comparison([run_of([50.0, 90.0], None, [(1, 1)])])
+    assert in_percent.budget(targets=80)["reached"].to_list() == [1], "so may an accuracy of one's own"
+
+
+def test_the_command_refuses_a_percentage_before_anything_runs(tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(yaml.safe_dump({"data": {"name": "synthetic"}, "methods": ["fedavg"], "rounds": 1}))
+    with pytest.raises(SettingError, match=r"targets\[0\] = 80.*give 0\.8"):
+        CliRunner().invoke(
+            app, ["budget", str(file), "--target", "80", "-o", str(tmp_path / "out")], catch_exceptions=False
+        )
+    assert not (tmp_path / "out").exists()

@@ -21,7 +21,8 @@ def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], R
     steps = []
     for rounds in range(1, ROUNDS + 1):  # a shorter run is the beginning of a longer one
         done = run(task, data, method, rounds=rounds, cohort=3)
-        octets = method.said(held.by_server(done)["q"]).numpy()
+        server = held.by_server(done)
+        octets = method.said(server["q"], server["span"]).numpy()
         span, bits = octets[:8].view(np.float64)[0], np.unpackbits(octets[8:], bitorder="little")
         weights = 2 ** np.arange(method.bits)
         points = np.array([int(bits[i * method.bits :][: method.bits] @ weights) for i in range(M)])
@@ -30,13 +31,14 @@ def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], R
     return steps, done
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(2)
+@pytest.mark.parametrize("nearest", [False, True])
 @pytest.mark.parametrize(("bits", "pool", "beta"), [(8, None, 0.6), (3, 2, 0.6), (4, 2, 0.0), (1, 1, 0.9)])
 def test_all_parties_build_w_from_what_was_said(
-    data: FederatedData, linear: Task, bits: int, pool: int | None, beta: float
+    data: FederatedData, linear: Task, bits: int, pool: int | None, beta: float, nearest: bool
 ) -> None:
     """Step by step; and, with a pool, from the sums of each subspace."""
-    method = Hush(**FULL | {"bits": bits}, pool=pool, beta=beta)
+    method = Hush(**FULL | {"bits": bits}, pool=pool, beta=beta, nearest=nearest)
     steps, done = said(linear, data, method)
     x0 = linear.start().numpy()
     w, velocity = x0, np.zeros(D)

@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 import subprocess
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 import descant as dc
 from descant.report import Report
@@ -19,8 +21,8 @@ in_browser = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium he
 OFFLINE = ["--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9"]
 
 
-def opened(page: Path, profile: Path) -> tuple[str, list[str]]:
-    """The page as it stands after its scripts have run, and what was said on the console."""
+def opened(page: Path, profile: Path, width: int = 800) -> tuple[str, list[str]]:
+    """The page as it stands after its scripts have run in a window, and what was said on the console."""
     assert BROWSER is not None
     options = [
         "--headless",
@@ -28,6 +30,7 @@ def opened(page: Path, profile: Path) -> tuple[str, list[str]]:
         "--disable-gpu",
         "--enable-logging=stderr",
         f"--user-data-dir={profile}",
+        f"--window-size={width},3000",
     ]
     command = [BROWSER, *options, *OFFLINE, "--virtual-time-budget=60000", "--dump-dom", page.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
@@ -111,6 +114,44 @@ def test_methods_can_be_hidden_tables_sorted_and_rounds_chosen(folder: Path, tmp
     assert seen["tab"] == ["best_on_test"]
 
 
+BOXES = """
+<script>
+(async () => {
+  while (!document.documentElement.dataset.drawn) await new Promise((next) => setTimeout(next, 50));
+  const box = (one) => one.getBoundingClientRect().toJSON();
+  const texts = [...document.querySelectorAll(".panel p, .panel .role-title text")];
+  const found = texts.map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return { text: one.textContent, letters: box(range), panel: box(one.closest(".panel")) };
+  });
+  document.title = JSON.stringify({ width: window.innerWidth, found });
+})();
+</script>
+"""
+
+
+@pytest.mark.slow
+@in_browser
+def test_long_names_of_panels_break_where_the_page_is_narrow(folder: Path, tmp_path: Path) -> None:
+    runs = [dc.load(path.parent) for path in sorted(folder.glob("*/run.json"))]
+    for run in runs:
+        run.config["label"] += ", with a label that says all of its settings, and then some more of them"
+    [page] = Report(runs).save(tmp_path / "report.html")
+    before, after = page.read_text(encoding="utf-8").rsplit("</body>", 1)
+    page.write_text(f"{before}{BOXES}</body>{after}", encoding="utf-8")
+    dom, _ = opened(page, tmp_path / "profile", width=400)
+    told = re.search(r"<title>(.*?)</title>", dom)
+    assert told is not None
+    seen = json.loads(unescape(told[1]))
+    assert seen["width"] <= 500, "some browsers have no narrower window"
+    assert {run.config["label"] for run in runs} <= {one["text"] for one in seen["found"]}, "whole, and not cut"
+    for one in seen["found"]:
+        letters, panel = one["letters"], one["panel"]
+        assert letters["left"] >= panel["left"] - 1 and letters["right"] <= panel["right"] + 1, one
+        assert letters["bottom"] > letters["top"]
+
+
 def test_the_page_begins_with_the_verdict(page: str) -> None:
     assert page.index('class="verdict"') < page.index("data-rule=")
 
@@ -132,3 +173,16 @@ def test_settings_and_the_first_moment_are_there_without_scripts(page: str) -> N
     assert "<h1>A comparison of three</h1>" in page
     assert "everything the run followed from" in page and "weight_decay: 0.0" in page
     assert "personal.test_accuracy.worst_10@chosen_on_valid" in page
+
+
+def test_panels_are_named_above_their_charts_in_full(folder: Path, labels: list[str]) -> None:
+    report = Report.of(folder)
+    page = report.html()
+    for label in labels:
+        assert f"<p>{escape(label)}</p>" in page
+    specs = json.loads(re.search(r'<script type="application/json" id="specs">(.*?)</script>', page)[1])  # type: ignore[index]
+    assert specs and not any("title" in spec for spec in specs.values())
+    [small] = [figure for figure in report.figures["synthetic"] if figure.key == "accuracy-clients"]
+    assert all(panel.to_dict()["title"]["text"] in labels for panel in small.panels), (
+        "a file's figure keeps its own"
+    )

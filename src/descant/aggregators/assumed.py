@@ -36,9 +36,16 @@ class Assuming(Aggregator):
         """Shares of the messages from this one on are refused."""
         return 1 / self.per_attacker
 
+    def asked(self, messages: int) -> int:
+        """The number of attackers among so many messages that f says, whether or not it can be survived."""
+        if self.f is None:
+            return self.most(messages)
+        return ceil(round(self.f * messages, 9)) if isinstance(self.f, float) else self.f
+
+    def most(self, messages: int) -> int:
+        """The most attackers that can be assumed among so many messages."""
+        return max(0, (messages - self.beside) // self.per_attacker)
+
     def attackers(self, messages: int) -> int:
         """The number of attackers that is assumed among so many messages."""
-        most = max(0, (messages - self.beside) // self.per_attacker)
-        if self.f is None:
-            return most
-        return min(most, ceil(round(self.f * messages, 9)) if isinstance(self.f, float) else self.f)
+        return min(self.most(messages), self.asked(messages))

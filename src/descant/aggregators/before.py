@@ -27,6 +27,10 @@ class Before(Aggregator):
     def prepare(self, ctx: Context, mail: Mail) -> Mail:
         """The messages that are combined in the place of these."""
 
+    def left(self, messages: int) -> int:
+        """How many messages it makes of so many."""
+        return messages
+
     def combine(self, ctx: Context, state: Tree, mail: Mail) -> tuple[Tree, Tree]:
         prepared = self.prepare(ctx, mail)
         return state, Mean()(prepared.leaves, prepared.weights)

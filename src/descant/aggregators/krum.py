@@ -53,11 +53,13 @@ class Krum(Assuming):
     def share_below(self) -> float:
         return super().share_below if self.convention == "paper" else 1.0
 
-    def attackers(self, messages: int) -> int:
-        if self.convention == "paper" or self.f is None:
-            return super().attackers(messages)
-        f = floor(round(self.f * messages, 9)) if isinstance(self.f, float) else self.f
-        return min(f, messages - 1)
+    def asked(self, messages: int) -> int:
+        if self.convention == "paper" or not isinstance(self.f, float):
+            return super().asked(messages)
+        return floor(round(self.f * messages, 9))
+
+    def most(self, messages: int) -> int:
+        return super().most(messages) if self.convention == "paper" or self.f is None else messages - 1
 
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard
@@ -102,8 +104,11 @@ class Bulyan(Krum):
     def share_below(self) -> float:
         return 1 / self.per_attacker
 
-    def attackers(self, messages: int) -> int:
-        return Assuming.attackers(self, messages)  # there is no code of lp-proj for it
+    def asked(self, messages: int) -> int:
+        return Assuming.asked(self, messages)  # there is no code of lp-proj for it
+
+    def most(self, messages: int) -> int:
+        return Assuming.most(self, messages)
 
     def __call__(
         self, leaves: Mapping[str, Tensor], weights: Tensor | None = None, record: RecordFigure = unheard

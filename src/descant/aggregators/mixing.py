@@ -51,6 +51,9 @@ class Bucketing(Before):
         super().__post_init__()
         require(self, "size", self.size >= 1, "a positive number")
 
+    def left(self, messages: int) -> int:
+        return -(-messages // self.size)  # the last bucket may have fewer
+
     def prepare(self, ctx: Context, mail: Mail) -> Mail:
         S = len(next(iter(mail.values())))
         order = ctx.uniform(self.name, (S,)).argsort()

@@ -109,8 +109,11 @@ class KNorm(Assuming, Before):
     updates: ClassVar[bool] = True
     per_attacker: ClassVar[int] = 1
 
+    def left(self, messages: int) -> int:
+        return messages - self.attackers(messages)
+
     def prepare(self, ctx: Context, mail: Mail) -> Mail:
         name, leaf = next(iter(mail.items()))
         length = norms(rows_of(mail.updates().get(name, leaf)))
-        kept = length.argsort(stable=True)[: len(leaf) - self.attackers(len(leaf))].sort().values
+        kept = length.argsort(stable=True)[: self.left(len(leaf))].sort().values
         return mail.only(kept)

@@ -196,10 +196,16 @@ def report(
     title: Annotated[str | None, typer.Option(help="the title of the page")] = None,
     first: First = 0,
 ) -> None:
-    """Charts and tables of one run or many, as one page that opens without a network, or as files."""
+    """Charts and tables of one run or many, as one page that opens without a network, or as files.
+
+    The page's name ends in .html. It replaces an older page of descant, and no other file.
+    """
     from descant.report import Report
+    from descant.report.place import check_page
 
     where = where or Path("report.html" if format is ReportFormat.HTML else f"report-{format.value}")
+    if format is ReportFormat.HTML:
+        check_page(where)  # before the runs are read
     with err.status(f"Reading {', '.join(map(str, folders))}"):
         page = Report.of(*folders, title=title, first=first)
         written = page.save(where, format.value)

@@ -46,10 +46,11 @@ def budget(
     from descant.cli.events import emit
     from descant.cli.progress import Progress
     from descant.comparison import Comparison
-    from descant.experiment.budget import Goals, budget_frame
+    from descant.experiment.budget import Goals, budget_frame, check_targets
     from descant.experiment.grid import COMPARED, comparison, refuse_unknown
     from descant.experiment.settings import RunSettings, read_settings
     from descant.files import write
+    from descant.task.measures import resolve
 
     values = read_settings(file, set)
     own = ("budgets", "targets", "papers")
@@ -57,6 +58,9 @@ def budget(
     said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
     grid = comparison(values, folder or Path("runs") / file.stem)
+    for cell in grid.cells:
+        assert isinstance(cell.settings, RunSettings)
+        check_targets(goals, resolve(cell.settings.loss, cell.settings.metric).metric.name)  # before anything runs
     with interruptible(), Progress(quiet, as_json) as progress:
         found = Comparison(run for _, run in progress.run(grid))
     frame = budget_frame(found.runs, goals, rule=RULES[round], first=first)

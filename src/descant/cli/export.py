@@ -44,6 +44,10 @@ def export(
     weights_only: Annotated[
         bool, typer.Option("--weights-only", help="no programs: for a module that was made in Python")
     ] = False,
+    allow_imports: Annotated[
+        bool,
+        typer.Option("--allow-imports", help="follow an import path that the run's folder names: that runs code"),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that are there already")] = False,
 ) -> None:
     """Write the models of a run for use without descant: safetensors, programs (.pt2), and an index.
@@ -56,7 +60,7 @@ def export(
     if not finished(run):
         raise SettingError(f"{run} holds no finished run: there is no run.json in it")
     with err.status(f"Exporting {run}"):
-        written = Run.load(run).export(
+        written = Run.load(run, allow_imports=allow_imports).export(
             folder,
             round=round.value,
             models=[kind.value for kind in models] if models else None,

@@ -37,10 +37,12 @@ def robustness(
     from descant.cli.progress import Progress
     from descant.experiment.attackgrid import attack_grid
     from descant.experiment.settings import read_settings
+    from descant.report.place import check_page
     from descant.report.robust import RobustReport
     from descant.robust import Robustness
 
     where = folder or Path("runs") / file.stem
+    check_page(where / "robustness.html")  # before anything runs
     grid, rule = attack_grid(read_settings(file, set), where), RULES[round]
     with interruptible(), Progress(quiet, as_json) as progress:
         found = Robustness(grid.placed(list(progress.run(grid.grid))))

@@ -15,6 +15,7 @@ from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.harm import worse_than_alone
 from descant.experiment.history import SUCCESS
+from descant.experiment.ondata import data_names, data_of
 from descant.experiment.table import (
     LabelRow,
     at_evaluation,
@@ -72,7 +73,19 @@ def print_run(run: Run, console: Console) -> None:
 def comparison_table(
     results: Sequence[tuple[Cell, Run]], console: Console, first: int = 0, title: str = ""
 ) -> None:
-    """Print runs side by side: mean and spread over seeds, at the round chosen on validation data."""
+    """Print runs side by side: mean and spread over seeds, at the round chosen on validation data.
+
+    Where they are on several data, or judged by several metrics, there is a table for each.
+    """
+    names = data_names(run for _, run in results)
+    for data, name in names.items():
+        there = [(cell, run) for cell, run in results if data_of(run) == data]
+        on = f"On {name}" if len(names) > 1 else ""
+        _side_by_side(there, console, first, f"{title}. {on}" if title and on else title or on)
+
+
+def _side_by_side(results: Sequence[tuple[Cell, Run]], console: Console, first: int, title: str) -> None:
+    """Print runs on the same data, by the same metric."""
     history = results[0][1].history
     model = "personal" if "personal" in history.evaluated else "shared"
     chosen = model in history.evaluated and history.best_round(model, "valid", 0) is not None
@@ -129,7 +142,9 @@ def _harmed(runs: dict[str, list[Run]], found: Sequence[LabelRow], rule: str, fi
 
 def print_figure(results: Sequence[tuple[Cell, Run]], name: str, console: Console, first: int = 0) -> None:
     """Print one figure by its name: a row a method, a column a seed, and their mean."""
-    figures = [(cell.label, cell.seed, run.summary(first)) for cell, run in results]
+    names = data_names(run for _, run in results)
+    on = {data: f", on {of}" if len(names) > 1 else "" for data, of in names.items()}
+    figures = [(f"{cell.label}{on[data_of(run)]}", cell.seed, run.summary(first)) for cell, run in results]
     known = dict.fromkeys(figure for _, _, found in figures for figure in found)
     if name not in known:
         raise unknown("figure", name, known)

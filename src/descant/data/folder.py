@@ -19,8 +19,7 @@ _BY_PART = tuple(f"{part}_{field}" for part in PARTS for field in _WHOLE)
 
 def client_files(folder: Path) -> dict[str, Path]:
     """The .npz files of a folder by client name (the file's stem), numbers in counting order: 2 before 10."""
-    if not folder.is_dir():
-        raise DataError(f"folder {folder} does not exist: give a folder with one .npz file a client, or pictures")
+    check_folder(folder, "a folder with one .npz file a client, or pictures")
     files = sorted(folder.glob("*.npz"), key=lambda file: (counting_order(file.stem), file.stem))
     if not files:
         raise DataError(
@@ -28,6 +27,14 @@ def client_files(folder: Path) -> dict[str, Path]:
             "numpy.savez, or lay out pictures as CLIENT/CLASS/1.png"
         )
     return {file.stem: file for file in files}
+
+
+def check_folder(folder: Path, what: str) -> None:
+    """Refuse a folder of data that is not there; `what` says which to give."""
+    if not folder.is_dir():
+        at = "" if folder.is_absolute() else f" in {Path.cwd()}"
+        why = "it is a file" if folder.exists() else f"there is no such folder{at}"
+        raise DataError(f"folder = '{folder}': {why}: give {what}")
 
 
 def counting_order(stem: str) -> list[str | int]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from descant.data.arrays import PARTS
 from descant.data.errors import DataError
 from descant.data.federated import FederatedData
+from descant.data.folder import check_folder
 from descant.data.part import Part
 from descant.files import dtype_of, map_tensor, name_of, read_json, sync, write_json
 
@@ -74,6 +75,7 @@ def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Map
 
 def load(folder: Path) -> FederatedData:
     """Map the data that lies in a folder."""
+    check_folder(folder, "a folder that FederatedData.mapped has filled")
     file = folder / "data.json"
     try:
         about = read_json(file)

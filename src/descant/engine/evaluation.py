@@ -48,8 +48,10 @@ class Evaluation(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, "every", self.every >= 1, "a positive number of rounds")
-        require(self, "parts", len(self.parts) > 0 and set(self.parts) <= set(PARTS), f"some of {PARTS}")
-        require(self, "models", len(self.models) > 0 and set(self.models) <= set(MODELS), f"some of {MODELS}")
+        for field, known in (("parts", PARTS), ("models", MODELS)):
+            asked = getattr(self, field)
+            require(self, field, len(asked) > 0 and set(asked) <= set(known), f"some of {known}")
+            require(self, field, len(set(asked)) == len(asked), f"some of {known}, each once")
         if "selected" in self.models:
             require(self, "models", set(self.models) == set(MODELS), _THREE)
             require(self, "parts", "valid" in self.parts, "parts with 'valid' where a model is to be 'selected'")

@@ -122,4 +122,6 @@ class Plan:
 def carrier(codec: Codec, method: Method) -> Codec:
     """The codec that carries a method's messages: the run's, or what native is for a method that rounds them."""
     how = method.rounding
-    return codec if how is None or not isinstance(codec, Native) else Uniform(bits=how.bits, span=how.span)
+    if how is None or not isinstance(codec, Native):
+        return codec
+    return Uniform(bits=how.bits, span=how.span, nearest=how.nearest)

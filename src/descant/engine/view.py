@@ -55,7 +55,7 @@ class View:
         self.layout: Layout = ctx.layout
         self.buffers = buffers  # model -> running statistics [K, b]
         self.share = finished_share(self.seed, self.round, host(clients), setting.stragglers)
-        self.n = self._rows("train").sizes.to(clients.device)
+        self.n = self._rows("train").sizes.to(clients.device, non_blocking=True)
         self.largest = setting.data.train.largest
         # What was spent is counted in the processor's memory.
         self.evaluations = torch.zeros(len(clients), dtype=torch.int64)  # minibatch gradients [K]
@@ -163,7 +163,8 @@ class View:
             if role is None or ran.role == role or ran.role.startswith(f"{role}/"):
                 steps, examples = steps + ran.steps, examples + ran.draws * ran.schedule.examples(ran.steps)
                 finished = finished & ran.finished
-        return Taken(*(found.to(self.clients.device) for found in (steps, examples, finished)))
+        device = self.clients.device
+        return Taken(*(found.to(device, non_blocking=True) for found in (steps, examples, finished)))
 
     @property
     def done(self) -> list[tuple[str, Work, int]]:

@@ -37,7 +37,7 @@ class Walked(NamedTuple):
 def walk(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
     """The steps from `begin` to `end`, on the minibatches of the schedules: cheap ones several in one program."""
     x, statistics, met, left, rows = start
-    there, taken = left.clamp(max=end).to(met.device), torch.zeros_like(met, dtype=torch.int64)
+    there, taken = left.clamp(max=end).to(met.device, non_blocking=True), torch.zeros_like(met, dtype=torch.int64)
     examples = min(schedules[0].batch, schedules[0].rows.part.largest)
     # Narrower programs, for those who are still at work, have fewer steps to win back their making.
     number = together(execution, x, examples, end - begin) if begin == 0 else 1

@@ -8,11 +8,11 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from descant.aggregators import Aggregator, Chain
-from descant.aggregators.assumed import Assuming
+from descant.aggregators import Aggregator
 from descant.attacks import Attack
 from descant.errors import SettingError, shown
 from descant.experiment.allowed import is_whole, refusal
+from descant.experiment.assumed import Assumed, assumes, guessed, refuse_cut, told
 from descant.experiment.callback import Callback
 from descant.experiment.cells import Cell, Listening
 from descant.experiment.declaration import Settings, declared
@@ -69,14 +69,6 @@ class _Attacking:
     at: str = "fractions"  # where the user wrote them
 
 
-@dataclass(frozen=True)
-class _Assumed:
-    """What defences assume: the truth in the table itself, and numbers to hold against it in a grid of its own."""
-
-    truth: bool
-    others: tuple[int | float, ...]
-
-
 def attack_grid(
     values: Values,
     folder: Path | None = None,
@@ -94,14 +86,24 @@ def attack_grid(
     refuse_unknown(values, runs, (*COMPARED, "attacks", "fractions", "assumed"), taken=("malicious",))
     cells: dict[str, Cell] = {}
     places: dict[Place, list[Cell]] = {}
+    guesses: dict[int, Place] = {}  # cells whose defence assumes what the user wrote in `assumed`
     for place, settings, at in rows_under_attack(values):
         cell = make(settings, at, stops)
         same = dumps([place.method, cell.identity()], sort_keys=True)
-        places.setdefault(place, []).append(cells.setdefault(same, cell))
+        cell = cells.setdefault(same, cell)
+        places.setdefault(place, []).append(cell)
+        if place.assumed is not None:
+            guesses[id(cell)] = place
     found = list(cells.values())
     if folder is not None:
         refuse_same_folders(found)
-    grid = Grid(tuple(found), folder, callbacks, _refuse_all_malicious)
+
+    def refuse(cell: Cell, run: Ready) -> None:
+        _refuse_all_malicious(cell, run)
+        if (place := guesses.get(id(cell))) is not None and place.assumed is not None:
+            refuse_cut(place.assumed, place.method, run)
+
+    grid = Grid(tuple(found), folder, callbacks, refuse)
     return AttackGrid(grid, {place: tuple(c) for place, c in places.items()})
 
 
@@ -123,8 +125,8 @@ def rows_under_attack(values: Values) -> Iterator[tuple[Place, dict[str, Any], d
     given = common.pop("fractions", None)
     fractions = () if given is None else _fractions("fractions", given)
     attacks = _attacks(common.pop("attacks", None), fractions)
-    assumed = _assumed(common.pop("assumed", None))
-    told = False
+    assumed = Assumed.of(common.pop("assumed", None))
+    heeded = False
     for settings, at in rows_of(common):
         for taken in ("attacks", "malicious"):
             if taken in at:
@@ -132,14 +134,14 @@ def rows_under_attack(values: Values) -> Iterator[tuple[Place, dict[str, Any], d
         settings["method"] = method = PartOf("methods").check(at["method"], settings["method"])
         where = at.get("aggregator", "aggregator")
         defence: Aggregator = InARow("aggregators").check(where, settings.get("aggregator", "mean"))
-        assumes = _told(defence, 0) != _told(defence, 1)
-        told = told or assumes
+        guesses = assumes(defence)
+        heeded = heeded or guesses
         for attack, fraction in _under(attacks, fractions):
             does = attack
             if method.mute and attack and not _probes(attack):  # a backdoor is asked of these models, too
                 does = next(a for a in attacks if fraction in a.fractions and not _probes(a))
-            yield from _cells(settings, at, defence if assumes else None, assumed, attack, does, fraction)
-    if (assumed.truth or assumed.others) and not told:
+            yield from _cells(settings, at, defence if guesses else None, assumed, attack, does, fraction)
+    if (assumed.truth or assumed.others) and not heeded:
         raise SettingError(
             "assumed: no method here has an aggregator that assumes a number of attackers (`f`), as krum does"
         )
@@ -149,7 +151,7 @@ def _cells(
     settings: dict[str, Any],
     at: dict[str, str],
     defence: Aggregator | None,
-    assumed: _Assumed,
+    assumed: Assumed,
     attack: _Attacking | None,
     does: _Attacking | None,
     fraction: float,
@@ -168,10 +170,10 @@ def _cells(
     if defence is None:
         yield place, settings | {"label": f"{method}{under}"}, at
         return
-    own = _told(defence, fraction) if assumed.truth else defence
+    own = told(defence, fraction) if assumed.truth else defence
     yield place, settings | {"label": f"{method}{under}", "aggregator": own}, at
     for f in assumed.others:
-        changed = {"label": f"{method}{under}, f = {f:g}", "aggregator": _told(defence, f)}
+        changed = {"label": f"{method}{under}, f = {f:g}", "aggregator": guessed(defence, f, method)}
         yield replace(place, assumed=f), settings | changed, at
 
 
@@ -191,15 +193,6 @@ def _under(attacks: Sequence[_Attacking], fractions: Sequence[float]) -> Iterato
     if 0 in fractions or any(0 in attack.fractions for attack in attacks):
         yield None, 0.0
     yield from ((attack, fraction) for attack in attacks for fraction in attack.fractions if fraction)
-
-
-def _told(defence: Aggregator, f: int | float) -> Aggregator:
-    """A defence that assumes f attackers, where it assumes some; or the most it survives, where that is less."""
-    if isinstance(defence, Chain):
-        return replace(defence, steps=tuple(_told(step, f) for step in defence.steps))
-    if not isinstance(defence, Assuming):
-        return defence
-    return replace(defence, f=None if isinstance(f, float) and f >= defence.share_below else f)
 
 
 def _attacks(given: Any, fractions: tuple[float, ...]) -> list[_Attacking]:
@@ -267,16 +260,3 @@ def _fractions(name: str, given: Any) -> tuple[float, ...]:
     if len(set(map(percent, checked))) < len(checked):
         raise SettingError(f"{name} = {shown(list(given))}: a fraction stands twice, as tables round them")
     return tuple(sorted(checked))
-
-
-def _assumed(given: Any) -> _Assumed:
-    listed = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-    others = [f for f in listed if f is not True]
-    for f in others:
-        number = is_whole(f) and f >= 0
-        if not number and not (isinstance(f, float) and 0 <= f < 1):
-            what = "true (defences know the true share), or a list of numbers of attackers or shares below 1"
-            raise refusal("assumed", f, what)
-    if len({f"{f:g}" for f in others}) < len(others):
-        raise SettingError(f"assumed = {shown(list(listed))}: a number stands twice, as tables round them")
-    return _Assumed(len(others) < len(listed), tuple(sorted(others)))

@@ -15,6 +15,7 @@ from descant.errors import SettingError, shown
 from descant.experiment.history import History
 from descant.experiment.run import Run
 from descant.experiment.table import check_first
+from descant.task import METRICS
 
 if TYPE_CHECKING:  # tables are imported where they are used
     import polars as pl
@@ -57,6 +58,14 @@ class Goals:
             if len(set(values)) < len(values):
                 raise SettingError(f"{name}: one of them stands twice")
         return cls(sizes, wanted, papers)
+
+
+def check_targets(goals: Goals, metric: str) -> None:
+    """Refuse a target above 1 of a metric that is a share, such as the accuracy: a percentage was meant."""
+    for i, target in enumerate(goals.targets if metric in METRICS else ()):
+        if target > 1:
+            remedy = f"{target / 100:g} for {target:g} %" if target <= 100 else "a number from 0 to 1"
+            raise SettingError(f"targets[{i}] = {target:g}: the metric '{metric}' is a share: give {remedy}")
 
 
 def costs(history: History, papers: bool = False) -> dict[int, float]:
@@ -128,10 +137,13 @@ def budget_frame(
     check_first([(label, run) for label, there in runs.items() for run in there], first)
     for label, there in runs.items():
         for run in there:
-            if not run.history.curve(_deployed(run), f"test_{run.history.metric}")[0]:
+            rounds, test = run.history.curve(_deployed(run), f"test_{run.history.metric}")
+            if not rounds:
                 raise SettingError(
                     f"evaluate: {label} was not evaluated on test data, which budgets and targets are of"
                 )
+            if not (test["mean"] > 1).any():  # a metric of the user's may be in per cent
+                check_targets(goals, run.history.metric)
     lines: list[dict[str, Any]] = []
     for label, there in runs.items():
         for budget in goals.budgets:

@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import polars as pl
 
-from descant.experiment.history import AT_EVALUATION, SPENT, Federation, History
+from descant.engine import RoundRecord
+from descant.experiment.history import AT_EVALUATION, SPENT, Federation, History, at_point
 from descant.files import write_bytes
 from descant.sealed import damaged, read_entry
 
+_ROUND = {name: pl.Int64 if kind is int else pl.Float64 for name, kind in get_type_hints(RoundRecord).items()}
+del _ROUND["figures"]  # columns of their own, where the method reports any
+_CLIENT = {"round": pl.Int32, "client": pl.Int64}  # what polars takes a number for, and an array
 _ROWS, _ROWS_A_BYTE = 10**7, 100  # a table of equal numbers is small, but not without end
 
 
 def rounds_frame(history: History) -> pl.DataFrame:
     """One row a round: cohort, messages, bytes, gradients, seconds, and what the method reported."""
-    return pl.DataFrame(history.rounds, infer_schema_length=None)
+    return pl.DataFrame(history.rounds, infer_schema_length=None) if history.rounds else _no_rows(_ROUND)
 
 
-def clients_frame(history: History) -> pl.DataFrame:
-    """One row a client, model and evaluated round: losses and metrics by part, and what the client has spent."""
+def clients_frame(history: History, parts: Iterable[str] = ()) -> pl.DataFrame:
+    """One row a client, model and evaluated round: losses and metrics by part, and what the client has spent.
+
+    `parts` are those that were to be evaluated, for the columns of a table without rows.
+    """
     clients = np.arange(len(history.federation.names))
     frames = [
         pl.DataFrame({"round": round, "client": clients, "model": model} | columns | history.spent[round])
         for model, rounds in history.evaluated.items()
         for round, columns in rounds.items()
     ]
-    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+    if frames:
+        return pl.concat(frames, how="diagonal")
+    measured = [f"{part}_{measure}" for measure in ("loss", history.metric) for part in parts]
+    spent = dict.fromkeys((*SPENT, *AT_EVALUATION), pl.Int64)
+    return _no_rows(_CLIENT | {"model": pl.String} | dict.fromkeys(measured, pl.Float64) | spent)
 
 
-def health_frame(history: History) -> pl.DataFrame:
-    """One row a client and round that was looked at: its jump, its distance, its losses on the way."""
+def health_frame(history: History, points: Iterable[float] = ()) -> pl.DataFrame:
+    """One row a client and round that was looked at: its jump, its distance, its losses on the way.
+
+    `points` are those of the way that were to be looked at, for the columns of a table without rows.
+    """
     frames = [pl.DataFrame({"round": round} | columns) for round, columns in history.health.items()]
-    return pl.concat(frames) if frames else pl.DataFrame()
+    if frames:
+        return pl.concat(frames)
+    measured = ("jump", "distance", "loss_began", *map(at_point, points))
+    return _no_rows(_CLIENT | dict.fromkeys(measured, pl.Float64))
+
+
+def _no_rows(columns: dict[str, Any]) -> pl.DataFrame:
+    """A table with its columns where a run has no row for it: it collapsed before, or looked at nothing."""
+    return pl.DataFrame(schema=columns)
 
 
 def federation_frame(federation: Federation) -> pl.DataFrame:

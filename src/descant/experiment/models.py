@@ -19,7 +19,7 @@ from descant.experiment.folder import MODEL, RUN
 from descant.experiment.history import History
 from descant.experiment.identity import model_fingerprint
 from descant.experiment.keeping import Kept, Round, about, kept_in, name_of
-from descant.experiment.modules import built_of, check_module, fill
+from descant.experiment.modules import built_of, check_module, fill, is_imported
 from descant.files import make_folder
 from descant.sealed import check_entry, damaged, read_tensors
 
@@ -73,7 +73,9 @@ class Models:
         return cls(history, config, kept, template, start, has_shared=has, deploys_shared=deploys, live=simulation)
 
     @classmethod
-    def of_folder(cls, folder: Path, said: Mapping[str, Any], history: History) -> Models:
+    def of_folder(
+        cls, folder: Path, said: Mapping[str, Any], history: History, *, allow_imports: bool = False
+    ) -> Models:
         """The models in a run's folder, as its run.json (`said`) lists them."""
         listed, config = said.get("models"), said["config"]
         if listed is None:  # of a version that kept none
@@ -85,9 +87,11 @@ class Models:
             return read_tensors(folder / MODEL)[0]
 
         def template(model: nn.Module | None) -> nn.Module:
-            first, built = start(), deepcopy(model) if model is not None else built_of(config)
+            first = start()
+            built = deepcopy(model) if model is not None else built_of(config, allow_imports=allow_imports)
             same = config["versions"].get("torch") == torch.__version__  # whose layers may change with versions
-            check_module(built, first, prints.get("model") if same and model is not None else None)
+            others = model is not None or is_imported(config)  # a model of ours is as its name and settings say
+            check_module(built, first, prints.get("model") if same and others else None)
             fill(built, first)
             return built
 

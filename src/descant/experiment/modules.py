@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from descant.catalog import build
 from descant.data import FederatedData, Part
-from descant.errors import SettingError
+from descant.errors import SettingError, TaskError
 from descant.experiment.identity import model_fingerprint
 from descant.files import dtype_of
 from descant.files import name_of as dtype_name
+from descant.importing import importing
+from descant.models.shapes import one_logit
 
 
 def fill(module: nn.Module, values: Mapping[str, Tensor]) -> None:
@@ -67,17 +69,30 @@ def like_data(config: Mapping[str, Any], examples: int = 1) -> FederatedData:
     return FederatedData(part, part, part, classes=about["classes"], name=about["name"])
 
 
-def built_of(config: Mapping[str, Any]) -> nn.Module:
-    """The module that a run's settings name."""
-    spec = (config.get("settings") or {}).get("model")
-    if spec is None or ":" in spec["name"] or "example" not in config["data"]:
-        raise SettingError(
-            "model: the run's own module was made in Python, and a folder holds no code: hand in one like it, as "
-            "in run.personal(0, model=MyNet()); weights can be exported without it (descant export --weights-only)"
-        )
-    with torch.random.fork_rng(devices=[]):
-        module: nn.Module = build("models", spec, like_data(config), path="model")
+def built_of(config: Mapping[str, Any], *, allow_imports: bool = False) -> nn.Module:
+    """The module that a run's settings name. An import path is followed only if that is allowed."""
+    remedy = (
+        "hand in a module like it, as in run.personal(0, model=MyNet()); weights can be exported without it "
+        "(descant export --weights-only)"
+    )
+    settings = config.get("settings") or {}
+    if "model" not in settings:
+        raise SettingError(f"model: the run's own module was made in Python, and a folder holds no code: {remedy}")
+    if "example" not in config["data"]:
+        raise SettingError(f"model: the run is of a version that did not note what an example looks like: {remedy}")
+    data = like_data(config)
+    data = one_logit(data) if settings.get("loss") == "bce" else data
+    try:
+        with importing(allow_imports), torch.random.fork_rng(devices=[]):
+            module: nn.Module = build("models", settings["model"], data, path="model")
+    except (SettingError, TaskError) as error:
+        raise SettingError(f"{error}; or {remedy}") from error
     return module
+
+
+def is_imported(config: Mapping[str, Any]) -> bool:
+    """Whether a run's settings name its model by an import path, whose code may have changed since."""
+    return ":" in ((config.get("settings") or {}).get("model") or {}).get("name", "")
 
 
 def _said(tensor: tuple[list[int], torch.dtype] | None) -> str:

@@ -154,8 +154,8 @@ class Checkups(Allowed):
     @property
     def what(self) -> str:
         return (
-            "a whole number of rounds, 1 or more, a list of rounds, a Health (in a file: rounds, points, part), or "
-            "nothing"
+            "a whole number of rounds, 1 or more, a list of different rounds, a Health (in a file: rounds, points, "
+            "part), or nothing"
         )
 
     def check(self, name: str, value: Any) -> Health | None:

@@ -58,7 +58,7 @@ class Run:
         """One row a client, model and evaluated round: losses and metrics by part, bytes and gradients so far."""
         from descant.experiment.frames import clients_frame
 
-        return clients_frame(self.history)
+        return clients_frame(self.history, self.config.get("evaluate", {}).get("parts", ()))
 
     @property
     def health(self) -> pl.DataFrame:
@@ -70,7 +70,7 @@ class Run:
         """
         from descant.experiment.frames import health_frame
 
-        return health_frame(self.history)
+        return health_frame(self.history, (self.config.get("health") or {}).get("points", ()))
 
     @property
     def collapse(self) -> Collapse | None:
@@ -115,8 +115,9 @@ class Run:
         """The model that a client deploys, by its name or its number in the data, ready to predict.
 
         `round` is "chosen", the one that the tables show: chosen on validation data, or the last one where there
-        are none; or "last". A run from a folder builds its module anew if its settings name a model. Where the
-        module was your own, hand in one like it as `model`; it is checked, and not changed.
+        are none; or "last". A run from a folder builds its module anew if its settings name a model, and by an
+        import path if that was allowed (`load`). A module that was made in Python is not in the folder: hand in one
+        like it as `model`; it is checked, and not changed.
         """
         return self.models.module("personal", client, round, model)
 
@@ -220,8 +221,11 @@ class Run:
         write_sealed(folder / RUN, about | {"config": plain(self.config)})
 
     @classmethod
-    def load(cls, folder: str | Path) -> Run:
+    def load(cls, folder: str | Path, *, allow_imports: bool = False) -> Run:
         """Read a finished run back: figures, tables and the models that it kept.
+
+        Where its settings name the model by an import path (`model: mine:net`), that is followed only if
+        `allow_imports`: it runs code.
 
         A file that is not what was written is a `DamagedError` that names it; a folder without a finished run is a
         `FileNotFoundError`.
@@ -256,7 +260,7 @@ class Run:
             config = about["config"]
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(folder / RUN, "does not fit the tables beside it") from None
-        return cls(config, history, None, Models.of_folder(folder, about, history))
+        return cls(config, history, None, Models.of_folder(folder, about, history, allow_imports=allow_imports))
 
     def _live(self) -> Simulation:
         if self._simulation is None:

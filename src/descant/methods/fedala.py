@@ -10,7 +10,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.coupling.layers import coordinates
-from descant.errors import require
+from descant.errors import require, require_different
 from descant.methods.base import Gradient, LocalView, Tree, Work
 from descant.methods.fedavg import FedAvg
 from descant.task import Layout
@@ -40,6 +40,7 @@ class FedALA(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_different(self, "layers", self.layers)
         require(self, "eta", self.eta >= 0, "zero or more")
         require(self, "ala_epochs", self.ala_epochs >= 1, "a positive number")
 

@@ -30,7 +30,7 @@ from descant.methods.descent import Descent
 from descant.methods.optimizers import Down
 from descant.methods.schedules import ByRound
 from descant.methods.subspace import asked, check_dim, check_fit
-from descant.rounding import on_grid, packed, rounded
+from descant.rounding import fitting, nearest, on_grid, packed, rounded
 from descant.task import Layout
 
 
@@ -65,6 +65,7 @@ class Hush(Descent):
 
     m: int | float = 0.04
     bits: int | None = 8
+    nearest: bool = False
     pool: int | None = None
     beta: float = 0.6
     lam: float = 1.0
@@ -109,14 +110,15 @@ class Hush(Descent):
 
     def server_start(self, ctx: Context) -> Tree:
         nothing, step = torch.zeros_like(ctx.x0), torch.zeros_like(ctx.x0[0], dtype=torch.int64)
-        return {"w": ctx.x0, "velocity": nothing, "q": nothing[: self.dim(len(nothing))], "step": step}
+        q = nothing[: self.dim(len(nothing))]
+        return {"w": ctx.x0, "velocity": nothing, "q": q, "span": nothing[:1], "step": step}
 
     def client_start(self, local: LocalView) -> Tree:
         return {"v": local.start, "known": torch.zeros_like(local.n)}
 
     def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         """What the server said last; w follows from all that it said (`fetches`), and q starts at zero."""
-        said, origin = self.said(server["q"]), torch.zeros_like(server["q"])
+        said, origin = self.said(server["q"], server["span"]), torch.zeros_like(server["q"])
         return {"w": server["w"], "said": said, "step": server["step"], "origin": origin}
 
     def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
@@ -158,25 +160,28 @@ class Hush(Descent):
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         w, step = server["w"], server["step"]
-        q = self.heard(aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"], server.ctx)
+        q, span = self.heard(aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"], server.ctx)
         S = self.subspace(server.ctx, int(step), w[None])
         velocity = self.beta * server["velocity"] + self.stretch(len(w)) * S.lift(q[None])[0]
-        return {"w": w + velocity, "velocity": velocity, "q": q, "step": step + 1}
+        return {"w": w + velocity, "velocity": velocity, "q": q, "span": span, "step": step + 1}
 
-    def heard(self, q: Tensor, ctx: Context) -> Tensor:
-        """q [m] as everyone hears it: rounded at random to points of a grid, as wide as its largest number."""
+    def heard(self, q: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        """q [m] as everyone hears it, on points of a grid, and the span [1] of that."""
         if self.bits is None:
-            return q
-        span = q.abs().amax(0, keepdim=True)[None]
-        points = rounded(q[None], span, self.bits, ctx.uniform("hush", (1, len(q))))
-        return on_grid(points, span, self.bits)[0]
+            return q, torch.zeros_like(q[:1])
+        if self.nearest:
+            span = fitting(q[None], self.bits)
+            points = nearest(q[None], span, self.bits)
+        else:
+            span = q.abs().amax(0, keepdim=True)[None]
+            points = rounded(q[None], span, self.bits, ctx.uniform("hush", (1, len(q))))
+        return on_grid(points, span, self.bits)[0], span[0]
 
-    def said(self, q: Tensor) -> Tensor:
+    def said(self, q: Tensor, span: Tensor) -> Tensor:
         """The bytes of a q [m] that is heard: the span of the grid, and its points in few bits."""
         if self.bits is None:
             return q.contiguous().view(torch.uint8)
-        span = q.abs().amax(0, keepdim=True)
-        points = rounded(q[None], span[None], self.bits, torch.full_like(q[None], 0.5, dtype=torch.float64))
+        points = nearest(q[None], span[None], self.bits)
         return torch.cat([span.view(torch.uint8), packed(points, self.bits)[0]])
 
     @property
@@ -189,7 +194,7 @@ class Hush(Descent):
 
     @property
     def rounding(self) -> Rounding | None:
-        return None if self.bits is None else Rounding(self.bits)
+        return None if self.bits is None else Rounding(self.bits, nearest=self.nearest)
 
     @property
     def sends(self) -> Mapping[str, Sent]:

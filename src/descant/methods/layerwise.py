@@ -12,7 +12,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.coupling.layers import coordinates
-from descant.errors import SettingError, require
+from descant.errors import SettingError, require, require_different
 from descant.mail import Sent, difference
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, ServerView, Tree, Work
 from descant.methods.descent import Descent
@@ -50,6 +50,10 @@ class Layerwise(Descent):
 
     layers: tuple[str, ...] | None = None
     weighted: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_different(self, "layers", self.layers)
 
     @abstractmethod
     def kept(self, layout: Layout) -> Sequence[str]:

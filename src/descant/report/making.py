@@ -9,6 +9,7 @@ from typing import Any
 from descant.errors import SettingError
 from descant.experiment import Run
 from descant.report.gather import find, load_whole, pages_of_robustness
+from descant.report.place import check_page
 from descant.report.report import Report
 
 
@@ -24,11 +25,14 @@ def report(
 
     Args:
         runs: a run, a comparison, a folder of a run or with runs in it, or a list of these.
-        path: where to write the page, or the folder of an export.
+        path: where to write the page, or the folder of an export. A page replaces an older page of descant, and no
+            other file.
         title: the title of the page.
         first: rounds are chosen from this one on.
         format: what to write: the page ("html"), figures ("png", "svg") or tables ("csv", "md", "latex").
     """
+    if path is not None and format == "html":
+        check_page(Path(path))  # before the runs are read
     if isinstance(runs, Iterable) and not isinstance(runs, str):
         runs = list(runs)  # looked at twice
     pages = pages_of_robustness(folder for given in _folders(runs) for folder in find([given]))

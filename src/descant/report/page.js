@@ -6,7 +6,7 @@ const views = new Map();
 
 async function draw(panel) {
   try {
-    const drawn = await vegaEmbed(panel, specs[panel.dataset.spec], { actions: false, renderer: "svg" });
+    const drawn = await vegaEmbed(panel.querySelector(".chart"), specs[panel.dataset.spec], { actions: false, renderer: "svg" });
     views.set(panel, drawn.view);
     panel.dataset.drawn = "yes";
   } catch (error) {

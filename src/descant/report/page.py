@@ -130,9 +130,19 @@ def placed(section: str, figure: Figure, specs: dict[str, Any]) -> dict[str, Any
     """A figure's place in a section of the page, and its panels among the specs."""
     drawn = {f"{section}-{figure.key}-{i}": _spec(panel) for i, panel in enumerate(figure.panels)}
     specs |= drawn
-    # A small panel is one method's, and named by it.
-    panels = [{"name": name, "of": spec["title"]["text"] if figure.small else None} for name, spec in drawn.items()]
+    panels = []
+    for name, spec in drawn.items():
+        title = _title(spec)
+        # A small panel is one method's, and named by it.
+        panels.append({"name": name, "title": title, "of": title if figure.small else None})
     return vars(figure) | {"panels": panels}
+
+
+def _title(spec: dict[str, Any]) -> str | None:
+    """The title of a panel, taken out of it: the page writes it above, where a long one breaks into lines."""
+    given = spec.pop("title", None)
+    text = given["text"] if isinstance(given, dict) else given
+    return None if text is None else str(text)
 
 
 def _spec(panel: Chart) -> dict[str, Any]:

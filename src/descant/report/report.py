@@ -22,6 +22,7 @@ from descant.report.gather import Experiment, find, gather, load_whole, pages_of
 from descant.report.health import health_figures
 from descant.report.look import styles
 from descant.report.page import render
+from descant.report.place import check_page
 from descant.report.training import training_figures
 from descant.report.verdict import verdict
 
@@ -99,12 +100,16 @@ class Report:
         )
 
     def save(self, path: str | Path, format: str = "html") -> list[Path]:
-        """Write the page to a file, or figures (png, svg) or tables (csv, md, latex) into a folder."""
+        """Write the page to a file, or figures (png, svg) or tables (csv, md, latex) into a folder.
+
+        A page replaces an older page of descant, and no other file.
+        """
         path = Path(path)
         if format not in FORMATS:
             raise unknown("format", format, FORMATS)
         if format != "html":
             return export(self, path, format)
+        check_page(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = self.html()
         write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

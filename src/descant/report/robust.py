@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 from descant.experiment import Run
+from descant.experiment.assumed import beyond
 from descant.experiment.attackgrid import CLEAN, Place, percent
 from descant.experiment.outcomes import Outcome, outcomes, rule_of, worst_cases
 from descant.experiment.table import short
@@ -168,9 +169,17 @@ class RobustReport:
         for place, outcome in self.drawn.table.items():
             if place.attack != CLEAN and not outcome.attackers:
                 said.append(f"{place.method}, {place.attack}, {percent(place.fraction)}: that is nobody here.")
+        several = {(place.method, place.fraction): runs[0] for place, runs in self._attacked()}
+        for (method, fraction), run in several.items():
+            if (what := beyond(run.config, fraction)) is not None:
+                said.append(f"{method}, {percent(fraction)} of attackers: {what}.")
         if all(outcome.seeds == 1 for outcome in self.drawn.found):
             said.append("One seed: there is no spread, and small differences may be chance.")
         return said
+
+    def _attacked(self) -> Iterator[tuple[Place, Sequence[Run]]]:
+        """The runs of the table in which somebody attacks."""
+        yield from ((p, runs) for p, runs in self.runs.items() if p.attack != CLEAN and p.assumed is None)
 
     def html(self) -> str:
         """The page: one file that opens from disk and needs no network."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from typing import Any
 
 from descant.experiment.table import short
 from descant.report.gather import Entry, Experiment
@@ -73,6 +74,29 @@ def ranked(experiment: Experiment) -> list[tuple[Entry, dict[str, float], float]
         if all(map(isfinite, values.values()))
     ]
     return sorted(whole, key=lambda row: row[2], reverse=experiment.history.higher_is_better)
+
+
+def against_one(experiment: Experiment, against: str | None = None) -> Iterator[dict[str, Any]]:
+    """How much better every entry is than one of them, by default the best, as lines of a table."""
+    entries = {entry.label: entry for entry in experiment.entries}
+    if against is None:
+        against = order[0][0].label if (order := ranked(experiment)) else next(iter(entries))
+    figures = {label: by_seed(entry, experiment) for label, entry in entries.items()}
+    for label in entries if against in entries else ():
+        found = paired(figures[label], figures[against], experiment.history.higher_is_better)
+        if label == against or found is None:
+            continue
+        several = found.seeds > 1 and not (entries[label].alike and entries[against].alike)
+        yield {
+            "method": label,
+            "against": against,
+            "difference": found.mean,
+            "low": found.low if several else None,
+            "high": found.high if several else None,
+            "wins": found.wins,
+            "seeds": found.seeds,
+            "sure": found.sure and several,
+        }
 
 
 def verdict(experiment: Experiment) -> str:

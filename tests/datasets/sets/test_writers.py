@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from descant.data import DataError
 from descant.datasets import DATASETS
@@ -54,6 +55,26 @@ def test_writers_train_on_a_few_of_their_digits(
     assert few.test.inputs.equal(whole.test.inputs) and few.valid.inputs.equal(whole.valid.inputs)
     with pytest.raises(SettingError, match="most = 0: it must be a positive number"):
         DATASETS["mnist-by-writer"](root=tmp_path, most=0)
+
+
+def test_some_of_the_writers_take_part_as_the_seed_draws_them(
+    tmp_path: Path, write_mnist: Callable[..., Path], write_idx: Callable[..., Path]
+) -> None:
+    write_writers(write_mnist(tmp_path), write_idx, [n % 20 for n in range(200)])
+    whole, few, others = (
+        DATASETS["mnist-by-writer"](root=tmp_path, writers=writers, seed=seed)
+        for writers, seed in ((None, 0), (7, 0), (7, 1))
+    )
+    assert len(few) == 7 and few.settings["writers"] == 7 and few.clients != others.clients
+    for name in few.clients:  # all that they wrote, and nobody else's
+        mine, its = (
+            torch.cat([data.part(part).client(data.clients.index(name))[0] for part in ("train", "valid", "test")])
+            for data in (few, whole)
+        )
+        assert mine.flatten(1).sort(0).values.equal(its.flatten(1).sort(0).values)
+    for wrong in (0, 21):
+        with pytest.raises(SettingError, match=f"writers = {wrong}: it must be from 1 to 20"):
+            DATASETS["mnist-by-writer"](root=tmp_path, writers=wrong)
 
 
 def test_writers_of_another_number_of_digits_are_refused(

@@ -20,10 +20,13 @@ from descant.datasets.readers.leaf import read_leaf
 from descant.datasets.readers.npz import read_chars74k
 from descant.datasets.sets.images import pictures
 from descant.datasets.sources import folder_of
+from descant.draws import uniform
+from descant.errors import SettingError
 
 
 def mnist_by_writer(
     *,
+    writers: int | None = None,
     clients: int | None = None,
     most: int | None = None,
     test: float = 0.2,
@@ -36,25 +39,32 @@ def mnist_by_writer(
     """MNIST by writer: its 60,000 training digits, a client for each of the 539 people who wrote them.
 
     QMNIST's labels say who wrote which (19 to 131 digits each). The writers of the official test part are others,
-    so that a client is tested on a share of its own digits. With `clients`, writers are grouped in their order into
-    that many, as FLAME's code groups writers for its feature skew. With `most`, a client trains on that many of its
-    digits at most, drawn by the seed; what it validates and tests on stays.
+    so that a client is tested on a share of its own digits. With `writers`, so many of them take part, drawn by the
+    seed. With `clients`, those are grouped in their order into that many, as FLAME's code groups writers for its
+    feature skew. With `most`, a client trains on that many of its digits at most, drawn by the seed; what it
+    validates and tests on stays.
     """
-    whole, writers = read_mnist(folder_of("mnist", root)), read_writers(folder_of("qmnist-labels", root))
-    if len(writers) != whole.test_from:
-        problem = f"it has {len(writers)} writers' rows, and MNIST {whole.test_from} training digits"
+    whole, rows = read_mnist(folder_of("mnist", root)), read_writers(folder_of("qmnist-labels", root))
+    if len(rows) != whole.test_from:
+        problem = f"it has {len(rows)} writers' rows, and MNIST {whole.test_from} training digits"
         raise DataError(problem, file=folder_of("qmnist-labels", root))
-    ids, owners = np.unique(writers.numpy(), return_inverse=True)
+    known = rows.unique()
+    if writers is not None and not 1 <= writers <= len(known):
+        raise SettingError(f"writers = {writers}: it must be from 1 to {len(known)}, who wrote the digits")
+    drawn = uniform(seed, "writers", known).argsort()[:writers]
+    here = torch.isin(rows, known[drawn]).nonzero().squeeze(1)
+    ids, owners = np.unique(rows[here].numpy(), return_inverse=True)
     examples = replace(
         whole,
         name="mnist-by-writer",
-        inputs=whole.inputs[: len(writers)],
-        targets=whole.targets[: len(writers)],
+        inputs=whole.inputs[here],
+        targets=whole.targets[here],
         owners=torch.from_numpy(owners.astype(np.int64)),
         owner_names=tuple(f"writer {writer}" for writer in ids.tolist()),
         test_from=None,
     )
-    return pictures(examples, Natural(clients=clients), test, valid, seed, mean, std, most)
+    data = pictures(examples, Natural(clients=clients), test, valid, seed, mean, std, most)
+    return data if writers is None else replace(data, settings={**data.settings, "writers": writers})
 
 
 def femnist(

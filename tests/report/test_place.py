@@ -1,0 +1,69 @@
+"""A page is written where nothing of anybody else's is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import descant as dc
+from descant.errors import SettingError
+from descant.report import Report
+from descant.report.page import filled
+from descant.report.place import check_page
+
+THEIRS = "<!doctype html>\n<html><head><title>Annual report</title></head></html>\n"
+
+
+def test_a_page_of_ours_is_recognised_and_may_be_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(filled("A long title " * 20, [], {}, 0), encoding="utf-8")
+    check_page(page)
+    check_page(tmp_path / "new.HTM")
+    (tmp_path / "empty.html").touch()
+    check_page(tmp_path / "empty.html")
+
+
+@pytest.mark.parametrize("way", ["report", "function", "run", "early"])
+def test_a_file_of_somebody_elses_is_left_alone(folder: Path, tmp_path: Path, way: str) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(THEIRS, encoding="utf-8")
+    with pytest.raises(SettingError, match=r"report\.html' is there already.*choose another name, or remove it"):
+        match way:
+            case "report":
+                Report.of(folder).save(page)
+            case "function":
+                dc.report(folder, page)
+            case "run":
+                dc.load(next(path.parent for path in folder.glob("*/run.json"))).report(page)
+            case "early":  # before it is looked for runs
+                dc.report(tmp_path / "nowhere", page)
+    assert page.read_text(encoding="utf-8") == THEIRS
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("x.pdf", r"as in .*x\.html, and print that from a browser"),
+        ("x.png", r"--format png -o FOLDER"),
+        ("x.tex", r"format='latex'"),
+        ("x", r"as in .*x\.html$"),
+        ("", r"is a folder: name a file in it, as in .*report\.html"),
+    ],
+)
+def test_a_name_that_is_no_pages_is_refused_with_the_remedy(tmp_path: Path, name: str, remedy: str) -> None:
+    with pytest.raises(SettingError, match=remedy):
+        dc.report(tmp_path / "nowhere", tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_robustness_spares_others_pages_too(tmp_path: Path) -> None:
+    data = dc.datasets.synthetic(clients=4, samples=12)
+    task = dc.Task(dc.models.linear(data))
+    found = dc.robustness(task, data, ["fedavg"], attacks=["sign-flip"], fractions=[0.25], rounds=1, mode="vmap")
+    found.save(tmp_path)
+    found.save(tmp_path)  # its own page is replaced
+    (tmp_path / "robustness.html").write_text(THEIRS, encoding="utf-8")
+    with pytest.raises(SettingError, match=r"robustness\.html' is there already"):
+        found.save(tmp_path)
+    assert (tmp_path / "robustness.html").read_text(encoding="utf-8") == THEIRS
