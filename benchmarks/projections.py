@@ -1,4 +1,4 @@
-"""What projections cost:   python benchmarks/projections.py [--quick] [--threads 2] [--skip seed-only]
+"""What projections cost:   python benchmarks/projections.py [--quick] [--threads 2] [--only fold,hash]
 
 For one client's model of d parameters in float32: the bytes that P stores, the seconds to make it, and those of
 `project` and `lift`, with the GB of the model that they handle in a second, beside a plain copy of the model. The
@@ -115,6 +115,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--memory", type=float, default=4, help="GiB that a matrix may take")
     parser.add_argument("--skip", default="", help="kinds to leave out, with commas between them")
+    parser.add_argument("--only", default="", help="kinds to measure, with commas between them; by default all")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__}, {options.threads} thread(s)")
@@ -128,7 +129,7 @@ def main() -> None:
         print(f"{'':26}" + "".join(f"{head:>15}" for head in heads))
         print(f"{'a copy':26}" + "".join(f"{cell:>15}" for cell in ["-", "-", *timed(copy, size.d), "-", "-"]))
         for name, projection in KINDS.items():
-            if name in options.skip.split(","):
+            if name in options.skip.split(",") or (options.only and name not in options.only.split(",")):
                 continue
             if needed(projection, size) > options.memory:
                 print(f"{name:26}  takes {needed(projection, size):.0f} GiB to make: not tried")

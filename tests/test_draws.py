@@ -194,7 +194,7 @@ def test_a_hash_that_cannot_be_compiled_is_said_once_and_drawn_anyway(
 
     monkeypatch.setattr(draws, "_program", lambda: broken)
     hasher, clients, sizes = draws._Hasher(), torch.arange(3), torch.tensor([4, 2, 5])
-    given = (bits(7, "batch").view(1, 1, 1), clients, 2, 5, sizes)
+    given = (bits(7, "batch").view(1, 1, 1), clients, torch.arange(2), torch.arange(5), sizes)
     with pytest.warns(SlowWarning, match=r"cannot be compiled \(RuntimeError: there is no compiler here\)") as said:
         first, second = hasher(*given), hasher(*given)
     assert len(said) == len(tried) == 1
@@ -211,4 +211,4 @@ def test_no_memory_is_no_reason_to_stop_compiling(monkeypatch: pytest.MonkeyPatc
     hasher = draws._Hasher()
     for _ in range(2):
         with pytest.raises(torch.OutOfMemoryError):
-            hasher(bits(7).view(1, 1, 1), torch.arange(3), 2, 5, torch.tensor([4, 2, 5]))
+            hasher(bits(7).view(1, 1, 1), torch.arange(3), *map(torch.arange, (2, 5)), torch.tensor([4, 2, 5]))

@@ -35,6 +35,14 @@ def test_the_bytes_are_the_bits_of_one_point_after_the_other() -> None:
     assert packed(torch.tensor([points]), 3).tolist() == [octets]
 
 
+@given(bits=st.integers(1, 16), n=st.integers(1, 40), seed=st.integers(0, 99))
+def test_the_bytes_are_those_of_numpy(bits: int, n: int, seed: int) -> None:
+    points = np.random.default_rng(seed).integers(0, 2**bits, (3, n))
+    string = (points[..., None] >> np.arange(bits) & 1).reshape(3, -1).astype(np.uint8)
+    octets = packed(torch.from_numpy(points), bits)
+    assert octets.numpy().tolist() == np.packbits(string, axis=1, bitorder="little").tolist()
+
+
 @pytest.mark.parametrize("bits", [1, 2, 3, 8, 16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_number_on_the_grid_stays_there(bits: int, dtype: torch.dtype) -> None:

@@ -64,22 +64,24 @@ BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
 TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
 # What a method is given, and the two values of the field that it is known by. Shares of m are of the parameters.
 MOMENTUM = ("beta", 0.0, 0.6)
+DENSE = {"name": "dense", "fresh": True}  # subspaces
 NEAREST = {"nearest": True}
+RANDOM = {"bits": 8, "nearest": False}  # rounding at random
 METHODS: dict[str, tuple[Spec, tuple[str, Any, Any] | None]] = {
     "Local": ({"name": "local"}, None),
     "Ditto": ({"name": "ditto"}, MOMENTUM),
-    "Hush 1/25": ({"name": "hush", "m": 0.04}, MOMENTUM),
-    "Hush 1/75": ({"name": "hush", "m": 0.0133}, MOMENTUM),
-    "Hush 1/100": ({"name": "hush", "m": 0.01}, MOMENTUM),
-    "Hush 1/400": ({"name": "hush", "m": 0.0025}, MOMENTUM),
-    "Hush 1/1000": ({"name": "hush", "m": 0.001}, MOMENTUM),
+    "Hush 1/25": ({"name": "hush", "m": 0.04, **RANDOM}, MOMENTUM),
+    "Hush 1/75": ({"name": "hush", "m": 0.0133, **RANDOM}, MOMENTUM),
+    "Hush 1/100": ({"name": "hush", "m": 0.01, **RANDOM}, MOMENTUM),
+    "Hush 1/400": ({"name": "hush", "m": 0.0025, **RANDOM}, MOMENTUM),
+    "Hush 1/1000": ({"name": "hush", "m": 0.001, **RANDOM}, MOMENTUM),
     "Hush 1/9, 3 bits": ({"name": "hush", "m": 0.107, "bits": 3, **NEAREST}, MOMENTUM),
     "Hush 1/18, 2 bits": ({"name": "hush", "m": 0.055, "bits": 2, **NEAREST}, MOMENTUM),
     "Hush 1/27, 3 bits": ({"name": "hush", "m": 0.037, "bits": 3, **NEAREST}, MOMENTUM),
     "Hush 1/36, 4 bits": ({"name": "hush", "m": 0.0272, "bits": 4, **NEAREST}, MOMENTUM),
     "Hush 1/270, 3 bits": ({"name": "hush", "m": 0.0036, "bits": 3, **NEAREST}, MOMENTUM),
-    "fixed subspace 1/25": ({"name": "hush", "m": 0.04, "projection": {"name": "fold"}}, MOMENTUM),
-    "MAPA 1/400": ({"name": "hush", "m": 0.0025, "projection": {"name": "dense", "fresh": True}}, MOMENTUM),
+    "fixed subspace 1/25": ({"name": "hush", "m": 0.04, **RANDOM, "projection": {"name": "fold"}}, MOMENTUM),
+    "MAPA 1/400": ({"name": "hush", "m": 0.0025, **RANDOM, "projection": DENSE}, MOMENTUM),
     "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),
     "Ditto, sign": ({"name": "ditto", "run": {"codec": "sign"}}, MOMENTUM),
     "Ditto, qsgd": ({"name": "ditto", "run": {"codec": {"name": "qsgd", "levels": 1}}}, MOMENTUM),
@@ -101,20 +103,23 @@ PARTS: dict[str, Spec] = {
     "per layer": {"projection": {"name": "per-layer", "fresh": True, "kind": "fold"}},
     "fixed": {"projection": {"name": "fold"}},
     **{f"pool of {pool}": {"pool": pool} for pool in (5, 25, 100)},
-    "8 bits, half of the buckets": {"m": 0.02},
-    "4 bits": {"bits": 4},
-    "4 bits, twice the buckets": {"bits": 4, "m": 0.08},
-    "2 bits, four times the buckets": {"bits": 2, "m": 0.16},
-    "32 bits, a quarter of the buckets": {"bits": None, "m": 0.01},
+    "rounded at random": {"nearest": False},
+    "8 bits at random, the same bytes": {"m": 0.0139, **RANDOM},
+    "4 bits, the same bytes": {"bits": 4, "m": 0.0278},
+    "2 bits, the same bytes": {"bits": 2, "m": 0.0555},
+    "1 bit, the same bytes": {"bits": 1, "m": 0.111},
+    "32 bits, the same bytes": {"bits": None, "m": 0.0035},
     **{f"beta {beta}": {"beta": beta} for beta in (0.0, 0.3, 0.9)},
     **{f"lam {lam}": {"lam": lam} for lam in (0.1, 0.3, 3.0)},
     **{f"gain {gain}": {"gain": gain} for gain in (1.0, 5.0, 10.0, 25.0, 50.0)},
+    "one projection": {"name": "one-projection"},  # of a full update, in the place of steps in the subspace
+    "one projection, no feedback": {"name": "one-projection", "feedback": False},
 }
 
 
 def spec(name: str, given: Spec, lr: float, **known: Any) -> Spec:
     """A method as a settings file has it."""
-    both = given["name"] in ("ditto", "hush")
+    both = given["name"] in ("ditto", "hush", "one-projection")
     work = {"lr": lr, "batch": BATCH.get(name, 10), "steps": 20 if both else 40}
     made = dict(given) | work
     if given["name"] == "ditto":  # its solver has the momentum

@@ -34,6 +34,14 @@ def host(values: Tensor) -> Tensor:
     return known
 
 
+def spread(values: Tensor, rows: int) -> Tensor:
+    """So many rows [K, ...] of the same values, to be read again by `host` without waiting where these can be."""
+    there = values.expand(rows, *values.shape)
+    if (known := _KNOWN.get(values)) is not None:  # type: ignore[no-untyped-call]
+        _KNOWN[there] = known.expand_as(there)
+    return there
+
+
 def parts(numbers: Tensor, length: int) -> list[Tensor]:
     """The numbers in groups of a length, the last one shorter; none of no numbers."""
     known = host(numbers)

@@ -66,6 +66,8 @@ def on_grid(points: Tensor, span: Tensor, bits: int) -> Tensor:
 
 def packed(points: Tensor, bits: int) -> Tensor:
     """Points [S, n] as bytes (uint8), the lowest bit of the first one first; the last byte is filled with zeros."""
+    if bits == 8:  # a byte a point, without eight numbers for its bits
+        return points.to(torch.uint8)
     each = (points[..., None] >> torch.arange(bits, device=points.device)).bitwise_and_(1).to(torch.uint8)
     flat = each.flatten(-2)
     flat = functional.pad(flat, (0, -flat.shape[-1] % 8)).view(
@@ -76,6 +78,8 @@ def packed(points: Tensor, bits: int) -> Tensor:
 
 def unpacked(octets: Tensor, bits: int, n: int) -> Tensor:
     """The n points of each row of bytes [S, length(n, bits)]."""
+    if bits == 8:
+        return octets.long()
     flat = (octets[..., None] >> torch.arange(8, dtype=torch.uint8, device=octets.device)).bitwise_and_(1)
     each = flat.flatten(-2)[..., : n * bits].reshape(*octets.shape[:-1], n, bits).long()
     return (each << torch.arange(bits, device=octets.device)).sum(-1)

@@ -82,7 +82,8 @@ def test_settings_are_chosen_on_validation_data_and_make_a_table(tmp_path: Path)
 def test_every_method_is_in_the_settings_of_every_comparison(name: str) -> None:
     """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, what stands for a family, and
     what is compared at equal bytes (examples/hush)."""
-    family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm", "hush", "pfed1bs", "pfedlms"}
+    family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm"}
+    family |= {"hush", "one-projection", "pfed1bs", "pfedlms"}
     settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")
     grid = comparison(settings, None)
     named = {method["name"] for method in settings["methods"].values()}
@@ -101,7 +102,7 @@ def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name:
     assert path.read_text() == python("hush/choose.py", "trials", name, cwd=tmp_path)
     settings = read_settings(path)
     labels = [label.split(" | ")[0] for label in settings["methods"]]
-    assert {labels.count(label) for label in labels} == {8} and len(set(labels)) == 18
+    assert {labels.count(label) for label in labels} == {8} and len(set(labels)) == 23
     assert settings["seeds"] == [100] and len(comparison(settings, None).cells) == len(labels)
     gradients = {build("methods", made_of(made)).work.steps for made in settings["methods"].values()}
     assert gradients == {20, 40}
@@ -114,7 +115,7 @@ def made_of(spec: dict[str, object]) -> dict[str, object]:
 
 def test_hush_is_compared_on_digits_at_equal_gradients() -> None:
     grid = comparison(read_settings(EXAMPLES / "hush.yaml"), None)
-    assert len(grid.cells) == 3 * 7
+    assert len(grid.cells) == 3 * 11
     for cell in grid.cells[::3]:
         cell.check()
 
@@ -166,8 +167,11 @@ def test_parts_of_hush_are_changed_one_at_a_time(name: str, tmp_path: Path) -> N
     (tmp_path / "parts.yaml").write_text(python("hush/choose.py", "parts", name, "0.1", cwd=tmp_path))
     settings = read_settings(tmp_path / "parts.yaml")
     plain, *changed = settings["methods"].values()
-    assert all(spec["name"] == "hush" and spec["lr"] == 0.1 for spec in (plain, *changed))
-    assert all(spec | plain == spec != plain for spec in changed)
+    assert plain["name"] == "hush" and plain["lr"] == 0.1
+    projected = [spec for spec in changed if spec["name"] == "one-projection"]
+    same = {name: value for name, value in plain.items() if name != "name"}
+    assert all(spec | same == spec != plain for spec in changed)
+    assert [spec.get("feedback") for spec in projected] == [None, False] and changed[-2:] == projected
     assert len(comparison(settings, None).cells) == 5 * (1 + len(changed))
 
 

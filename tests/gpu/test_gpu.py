@@ -91,7 +91,7 @@ def test_convolutions_too(unfold: bool) -> None:
     torch.testing.assert_close(held.shared(found[0]), held.shared(found[1]), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "ditto", "lp-proj", "flame", "scaffold", "l2sgd"])
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "lp-proj", "flame", "scaffold", "l2sgd", "hush"])
 @pytest.mark.parametrize("mode", ["compile", "vmap"])
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(method: str, mode: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"rounds": 8, "commit": 3, "cohort": 4, "mode": mode}

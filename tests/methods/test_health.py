@@ -24,7 +24,7 @@ def two_layers(data: FederatedData) -> Task:
 
 
 STAY = {"local", "ditto", "pfedme", "rsa", "lp-proj", "fed+", "fedavg+", "fedgeomed+", "fedcomed+", "flame"}
-STAY |= {"lp-proj-admm", "mr-mtl", "fedamp", "fedadmm", "hush", "pfed1bs", "pfedlms"}
+STAY |= {"lp-proj-admm", "mr-mtl", "fedamp", "fedadmm", "hush", "one-projection", "pfed1bs", "pfedlms"}
 PART_OF_THE_WAY = {"apfl", "mapper", "fedala", "l2sgd"}  # they mix the aggregate with something of their own
 
 
@@ -154,8 +154,8 @@ def test_fed_plus_with_lam_1_is_the_jump_of_one_model(plane: Task, regression: F
     ("health", "said"),
     [
         (0, "health = 0: it must be a whole number of rounds"),
-        ([], "a list of rounds"),
-        ([2, 2], "a list of rounds"),
+        ([], "a list of different rounds"),
+        ([2, 2], "a list of different rounds"),
         ([9], "the round 9 is beyond the run's 3 rounds"),
         (7, "every 7 rounds are beyond the run's 3 rounds"),
         ({"points": [0.5, 0.2]}, "numbers from 0 to 1 that rise"),

@@ -12,6 +12,7 @@ from descant.codecs import Codec
 from descant.context import Context
 from descant.mail import LAST, Form, Mail
 from descant.methods import Method, PerClient
+from descant.mirrors import spread
 from descant.trees import Tree
 
 Broadcast = Mapping[str, Tensor | PerClient]
@@ -36,7 +37,7 @@ class Parcels:
 def seen_by(who: Tensor, down: Broadcast) -> Tree:
     """A broadcast as the clients `who` [K] see it: every leaf [K, ...]."""
     return {
-        name: leaf.rows[who] if isinstance(leaf, PerClient) else leaf.expand(len(who), *leaf.shape)
+        name: leaf.rows[who] if isinstance(leaf, PerClient) else spread(leaf, len(who))
         for name, leaf in down.items()
     }
 

@@ -37,6 +37,7 @@ from descant.methods.lpproj_admm import LpProjADMM
 from descant.methods.mapper import MAPPER
 from descant.methods.mocha import MOCHA
 from descant.methods.onemodel import OneModel
+from descant.methods.oneprojection import OneProjection
 from descant.methods.optimizers import OPTIMIZERS, SGD, Adam, Down, Momentum, Optimizer
 from descant.methods.perfedavg import PerFedAvg
 from descant.methods.pfedme import PFedMe
@@ -62,7 +63,7 @@ METHODS: dict[str, type[Method]] = {
         TERM,
         FedMGDA,
         *(Ditto, PFedMe, RSA, LpProj, FedPlus, FedAvgPlus, FedGeoMedPlus, FedCoMedPlus, FLAME, LpProjADMM),
-        *(Hush, PFed1BS, PFedLMS),
+        *(Hush, OneProjection, PFed1BS, PFedLMS),
         *(LGFedAvg, FedPer, FedRep, FedBN),
         *(FineTune, EWC, SKL),
         *(PerFedAvg, APFL, MAPPER, L2SGD, MRMTL, MOCHA, FedAMP, FedALA),
@@ -125,6 +126,7 @@ __all__ = [
     "Method",
     "Momentum",
     "OneModel",
+    "OneProjection",
     "Optimizer",
     "PFed1BS",
     "PFedLMS",

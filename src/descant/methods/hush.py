@@ -30,6 +30,7 @@ from descant.methods.descent import Descent
 from descant.methods.optimizers import Down
 from descant.methods.schedules import ByRound
 from descant.methods.subspace import asked, check_dim, check_fit
+from descant.mirrors import host, sent
 from descant.rounding import fitting, nearest, on_grid, packed, rounded
 from descant.task import Layout
 
@@ -52,7 +53,8 @@ class Hush(Descent):
     so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
     subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
     (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
-    same in all rounds. `bits` = None sends numbers as they are.
+    same in all rounds. Numbers are rounded to the `nearest` of 2^bits even steps, of the width that fits them best;
+    with `nearest` off at random, so that the mean is right. `bits` = None sends numbers as they are.
     """
 
     name: ClassVar[str] = "hush"
@@ -63,9 +65,9 @@ class Hush(Descent):
     default_work: ClassVar[Work] = Work(steps=20)
     rank: ClassVar[int] = 500  # r: of the directions in which the loss is curved most, about how many there are
 
-    m: int | float = 0.04
-    bits: int | None = 8
-    nearest: bool = False
+    m: int | float = 0.037
+    bits: int | None = 3
+    nearest: bool = True
     pool: int | None = None
     beta: float = 0.6
     lam: float = 1.0
@@ -109,7 +111,7 @@ class Hush(Descent):
         return sqrt((d + self.rank) / (m + self.rank) if self.gain is None else self.gain)
 
     def server_start(self, ctx: Context) -> Tree:
-        nothing, step = torch.zeros_like(ctx.x0), torch.zeros_like(ctx.x0[0], dtype=torch.int64)
+        nothing, step = torch.zeros_like(ctx.x0), sent(torch.zeros((), dtype=torch.int64), ctx.x0.device)
         q = nothing[: self.dim(len(nothing))]
         return {"w": ctx.x0, "velocity": nothing, "q": q, "span": nothing[:1], "step": step}
 
@@ -141,13 +143,16 @@ class Hush(Descent):
         return 2 * once if self.beta else once
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
-        w, step = down["w"], int(down["step"][0])
-        S = self.subspace(local.ctx, step, w)
-        explore = partial(self.explore, S.form)
-        q = local.run(explore, w.new_zeros(len(w), S.dim), w, *S.rows(len(w)), work=self.work, role="shared")
+        w, step = down["w"], int(host(down["step"])[0])
+        q, kept = self.shared_work(self.subspace(local.ctx, step, w), w, state, local)
         v = local.run(self.settle, state["v"], w, work=self.work, role="personal")
         message = {"q": q} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
-        return message, {"v": v, "known": torch.full_like(state["known"], step)}
+        return message, {"v": v, "known": torch.full_like(state["known"], step)} | kept
+
+    def shared_work(self, S: Projector, w: Tensor, state: Tree, local: LocalView) -> tuple[Tensor, Tree]:
+        """The steps on the shared model: the q [K, m] to send, and what else of them clients keep."""
+        explore, nothing = partial(self.explore, S.form), w.new_zeros(len(w), S.dim)
+        return local.run(explore, nothing, w, *S.rows(len(w)), work=self.work, role="shared"), {}
 
     def explore(self, form: Form, q: Tensor, grad: Gradient, w: Tensor, *rows: Tensor) -> Down:
         """A step on q down the slope of f_k(w + U' q), which is U grad."""
@@ -159,11 +164,12 @@ class Hush(Descent):
         return self.down(v, self.slope(v, grad) + self.lam * (v - w))
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
-        w, step = server["w"], server["step"]
+        w, step = server["w"], host(server["step"])  # which a GPU need not be asked for
         q, span = self.heard(aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"], server.ctx)
         S = self.subspace(server.ctx, int(step), w[None])
         velocity = self.beta * server["velocity"] + self.stretch(len(w)) * S.lift(q[None])[0]
-        return {"w": w + velocity, "velocity": velocity, "q": q, "span": span, "step": step + 1}
+        said = {"q": q, "span": span, "step": sent(step + 1, w.device)}
+        return {"w": w + velocity, "velocity": velocity, **said}
 
     def heard(self, q: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """q [m] as everyone hears it, on points of a grid, and the span [1] of that."""

@@ -1,0 +1,92 @@
+"""Test accuracy against bytes, a point a method: a chart of a comparison, as an SVG.
+
+    descant compare examples/hush.yaml
+    python examples/hush/chart.py runs/hush docs/images/hush-digits.svg
+
+Accuracies are those of table.py: of the clients' own models, in the round chosen on validation data. A point is the
+mean over clients and seeds, with its 95 % interval over seeds (Student's t; none with one seed). Bytes are those of
+all clients and rounds, up and down, on a log axis. Of methods with the same bytes the first has its place, and the
+others stand to its right. A method that sends nothing is a dotted line. A thin line joins Hush with several `m`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import altair as alt
+import polars as pl
+import vl_convert
+
+import descant as dc
+from descant.files import write
+from descant.report.figure import Figure, Palette, layered, scale
+from descant.report.look import styles
+from descant.report.verdict import paired
+
+APART = 9  # pixels between methods with the same bytes
+
+
+def points(compared: dc.Comparison, metric: str) -> pl.DataFrame:
+    """One row a method: bytes in all, and the mean of the test metric with its interval."""
+    spent = {row["method"]: row["bytes_up"] + row["bytes_down"] for row in compared.table().iter_rows(named=True)}
+    rows = []
+    for label, runs in compared.runs.items():
+        name = f"personal.test_{metric}.mean@chosen_on_valid"
+        by_seed = {str(run.config["seed"]): run.summary().get(name, float("nan")) for run in runs}
+        found = paired(by_seed, dict.fromkeys(by_seed, 0.0))  # the mean, as a difference from nothing
+        if found is None:
+            print(f"# {label} has no figure: every seed collapsed", file=sys.stderr)
+            continue
+        low, high = (found.low, found.high) if found.seeds > 1 else (found.mean, found.mean)
+        joined = re.fullmatch(r"Hush 1/\d+", label) is not None
+        row = {"method": label, "bytes": spent[label], "mean": found.mean, "low": low, "high": high}
+        rows.append(row | {"joined": joined})
+    if not rows:
+        return pl.DataFrame()
+    aside = pl.int_range(pl.len()).over("bytes")
+    return pl.DataFrame(rows).sort("bytes", descending=True, maintain_order=True).with_columns(aside=aside)
+
+
+def figure(frame: pl.DataFrame, metric: str, title: str) -> Figure:
+    labels = frame["method"].to_list()
+    palette, colour = Palette(styles(labels)), Palette(styles(labels)).colour(labels)
+    axis = alt.Axis(grid=False, format="~s", tickCount=6)
+    x = alt.X("bytes:Q", title="bytes of all clients, up and down", scale=alt.Scale(type="log"), axis=axis)
+    y = alt.Y("mean:Q", title=f"test {metric}", scale=scale(frame["low"], frame["high"]))
+    heard = alt.Chart().transform_filter("datum.bytes > 0").encode(x)
+    joined = heard.transform_filter("datum.joined").mark_line(color="#7A7A7A", strokeWidth=1).encode(y)
+    layers = [joined]
+    for aside in sorted(set(frame["aside"])):
+        those = heard.transform_filter(f"datum.aside == {aside}")
+        reach = those.mark_rule(strokeWidth=2, xOffset=APART * aside)
+        point = those.mark_point(xOffset=APART * aside)
+        layers.append(reach.encode(alt.Y("low:Q"), alt.Y2("high:Q"), colour))
+        layers.append(point.encode(y, colour, palette.shape(labels)))
+    silent = alt.Chart().transform_filter("datum.bytes == 0").mark_rule(strokeDash=[2, 4], strokeWidth=2)
+    layers += [silent.encode(y, colour)] if (frame["bytes"] == 0).any() else []
+    return Figure("bytes", title, "", (layered(*layers, data=frame).properties(height=300),))
+
+
+def main() -> None:
+    if len(sys.argv) not in (3, 4):
+        raise SystemExit(__doc__)
+    folder, path = map(Path, sys.argv[1:3])
+    runs = [dc.load(found.parent) for found in sorted(folder.glob("*/run.json"))]
+    if not runs:
+        raise SystemExit(f"there are no runs in {folder}: give the folder that descant compare wrote to")
+    metric = runs[0].history.metric
+    title = sys.argv[3] if len(sys.argv) == 4 else f"Test {metric} against bytes: {runs[0].config['data']['name']}"
+    frame = points(dc.Comparison(runs), metric)
+    if frame.is_empty():
+        raise SystemExit(f"every run in {folder} collapsed: there is nothing to draw")
+    drawn = figure(frame, metric, title).chart.to_dict()
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    text = vl_convert.vegalite_to_svg(drawn, vl_version=version)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

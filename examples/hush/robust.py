@@ -1,0 +1,92 @@
+"""Hush beside Ditto under every attack, each with the aggregator that serves it best there:
+
+    descant robustness examples/hush/attacks.yaml --set device=cuda
+    python examples/hush/robust.py runs/attacks
+
+For each attack the aggregator of a method is the one with the best mean accuracy on validation data, over seeds.
+One with which any seed collapsed comes last. Figures are the mean test accuracy of the clients' own models over
+seeds, in the round chosen on validation data. The difference is taken seed by seed, with its 95 % interval. All of
+it is of the benign clients. **alone** is training alone, which no attack reaches.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+
+import polars as pl
+
+import descant as dc
+from descant.experiment.attackgrid import CLEAN, percent
+
+HEADS = ("attack", "alone", "Ditto", "its aggregator", "Hush", "its aggregator", "Hush less Ditto")
+VALID = "personal.valid_accuracy.mean@chosen_on_valid"
+Runs = dict[str, list[dc.Run]]  # by label, one a seed
+
+
+def label_of(method: str, attack: str, fraction: float) -> str:
+    """What the runs of a method under an attack are called."""
+    return method if attack == CLEAN else f"{method}, {attack} {percent(fraction)}"
+
+
+def valid(runs: Sequence[dc.Run]) -> float:
+    """The mean accuracy on validation data over seeds; where one collapsed, less than any."""
+    figures = [run.summary().get(VALID, float("nan")) for run in runs if run.collapse is None]
+    mean = sum(figures) / len(figures) if figures else float("nan")
+    return mean if len(figures) == len(runs) and isfinite(mean) else float("-inf")
+
+
+def line(runs: Runs, methods: Sequence[str], attack: str, fraction: float) -> list[str]:
+    """A row of the table: the best of each under an attack, and how far apart the two are."""
+    best = {}
+    for name in ("Ditto", "Hush"):
+        tried = [m for m in methods if m.startswith(f"{name}, ") and label_of(m, attack, fraction) in runs]
+        if not tried:
+            raise SystemExit(f"there are no runs of {name} under {attack} ({percent(fraction)})")
+        best[name] = max(tried, key=lambda m: valid(runs[label_of(m, attack, fraction)]))
+    labels = {name: label_of(method, attack, fraction) for name, method in best.items()}
+    compared = dc.Comparison(run for label in labels.values() for run in runs[label])
+    means = dict(compared.table().select("method", "test_accuracy").iter_rows())
+    gap = "–"  # where one of them has no figure
+    for found in compared.differences(labels["Ditto"]).to_dicts():
+        gap = f"{found['difference']:+.4f}"
+        gap += "" if found["low"] is None else f" ({found['low']:+.4f} to {found['high']:+.4f})"
+    cells = [cell for name in labels for cell in (_figure(means[labels[name]]), best[name].split(", ", 1)[1])]
+    return [f"{attack}, {percent(fraction)}" if fraction else attack, alone(runs, fraction), *cells, gap]
+
+
+def alone(runs: Runs, fraction: float) -> str:
+    """The accuracy of training alone, with as many attackers: figures are of the others."""
+    called = [label for label in runs if label.startswith("Local, ") and label.endswith(f" {percent(fraction)}")]
+    there = called if fraction else [label for label in runs if label == "Local"]
+    if not there:
+        return "–"
+    return _figure(dc.Comparison(runs[there[0]]).table()["test_accuracy"][0])
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    folder = Path(sys.argv[1])
+    table = folder / "robustness.csv"
+    if not table.is_file():
+        raise SystemExit(f"there is no {table.name} in {folder}: give the folder that descant robustness wrote to")
+    places = pl.read_csv(table).filter(pl.col("in_table"))
+    runs: Runs = {}
+    for path in sorted(folder.glob("*/run.json")):
+        run = dc.load(path.parent)
+        runs.setdefault(run.config["label"], []).append(run)
+    methods = places["method"].unique(maintain_order=True).to_list()
+    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
+    for attack, fraction in places.select("attack", "fraction").unique(maintain_order=True).iter_rows():
+        print(f"| {' | '.join(line(runs, methods, attack, fraction))} |")
+
+
+if __name__ == "__main__":
+    main()
