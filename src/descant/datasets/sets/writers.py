@@ -48,7 +48,7 @@ def mnist_by_writer(
     if len(rows) != whole.test_from:
         problem = f"it has {len(rows)} writers' rows, and MNIST {whole.test_from} training digits"
         raise DataError(problem, file=folder_of("qmnist-labels", root))
-    known = rows.unique()
+    known = torch.from_numpy(np.unique(rows.numpy()))
     if writers is not None and not 1 <= writers <= len(known):
         raise SettingError(f"writers = {writers}: it must be from 1 to {len(known)}, who wrote the digits")
     drawn = uniform(seed, "writers", known).argsort()[:writers]
