@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from shutil import rmtree
 from tempfile import mkdtemp
 from zlib import crc32
 
@@ -12,11 +13,11 @@ from hypothesis import settings
 MANY = 2  # cases of a test that `make test` runs: make test-all runs them all
 
 # What runs remember stays with the tests, and nothing comes from the user's own runs.
-os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")
+CACHE = os.environ["DESCANT_CACHE"] = mkdtemp(prefix="descant-tests-")
 
 # The same few examples on every run, or with DESCANT_EXAMPLES=new many, and other ones each time: they find what
 # those miss, and are printed so that they can be tried again. No test fails because the machine was busy.
-settings.register_profile("same", max_examples=20, derandomize=True, deadline=None)
+settings.register_profile("same", max_examples=10, derandomize=True, deadline=None)
 settings.register_profile("new", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("DESCANT_EXAMPLES", "same"))
 
@@ -27,6 +28,18 @@ def one_thread() -> None:
     import torch  # here, since the process that hands out the tests can do without
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Nobody cuts the power while tests run: tests/experiment/powercut.py pretends that somebody does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)  # an open file, at least
+        yield
+
+
+def pytest_unconfigure() -> None:
+    rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ METHODS = {"Alone": Local(steps=1, batch=4), "Averaged": FedAvg(steps=1, batch=4
 HOW: dict[str, Any] = {"rounds": 3, "mode": "vmap"}
 
 
+@cache
 def task(seed: int = 0) -> dc.Task:
     torch.manual_seed(seed)
     return dc.Task(torch.nn.Linear(4, 3))
@@ -167,6 +169,7 @@ def test_an_interrupted_method_of_ones_own_is_gone_on_with(tmp_path: Path) -> No
     assert len(dc.compare(task(), DATA, [Mine(steps=1)], out=tmp_path, **HOW).runs["mine"][0].history.rounds) == 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "changes",
     [

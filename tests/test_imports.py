@@ -14,9 +14,13 @@ run.summary(), run.personal(0), run.shared()
 """
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
-    "code", ["import descant", A_RUN, "import descant.theory.checks"], ids=["import", "simulate", "theory"]
+    "code",
+    [
+        pytest.param("import descant", id="import"),
+        pytest.param(A_RUN, id="simulate", marks=pytest.mark.slow),
+        pytest.param("import descant.theory.checks", id="theory", marks=pytest.mark.slow),
+    ],
 )
 def test_nothing_heavy_is_loaded(code: str) -> None:
     code += f"\nimport sys\nprint([name for name in {HEAVY!r} if name in sys.modules])"

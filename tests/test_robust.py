@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ HOW: dict[str, Any] = {"rounds": 4, "mode": "vmap", "nonfinite": "keep"}
 FIGURE = "personal.test_accuracy.mean@last"
 
 
+@cache
 def task(seed: int = 0) -> dc.Task:
     torch.manual_seed(seed)
     return dc.Task(torch.nn.Linear(4, 3))
@@ -102,6 +104,7 @@ def test_tables_and_page_are_files(found: dc.Robustness, tmp_path: Path) -> None
     assert "because papers print it" in page and "★" in page and "Collapses" in page
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["fractions", "attacks"])
 def test_a_chart_has_a_mark_for_every_outcome(found: dc.Robustness, name: str) -> None:
     chart = found.plot(name, rule="last").to_dict()

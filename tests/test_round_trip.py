@@ -73,7 +73,7 @@ def assert_survives(kind: str, thing: Any) -> None:
     assert describe(build(kind, json.loads(json.dumps(describe(thing))))) == describe(thing)
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(15)
 @pytest.mark.parametrize(("kind", "cls"), CLASSES, ids=lambda value: getattr(value, "__name__", value))
 def test_every_field_of_everything_survives_a_file(kind: str, cls: Any) -> None:
     hints = get_type_hints(cls)

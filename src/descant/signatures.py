@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Union, get_args, get_type_hints
@@ -12,11 +12,16 @@ from descant.errors import SettingError
 from descant.methods import ByRound
 
 
-def parameters_of(make: Callable[..., Any]) -> list[inspect.Parameter]:
+def parameters_of(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     try:
-        return list(inspect.signature(make).parameters.values())
+        return _parameters(make)
     except ValueError as error:  # a function written in C
         raise SettingError(f"{make!r} does not say what it takes: write a function around it") from error
+
+
+@lru_cache(maxsize=256)  # a grid of many runs asks for the same few classes thousands of times
+def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(make).parameters.values())
 
 
 def default_of(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
@@ -27,7 +32,8 @@ def default_of(make: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     return parameter.default
 
 
-def settable(make: Callable[..., Any], skip: int) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def settable(make: Callable[..., Any], skip: int) -> Mapping[str, Any]:
     """The settings that `make` takes, with their types."""
     of = make.__init__ if isinstance(make, type) and not is_dataclass(make) else make  # type: ignore[misc]
     hints = _hints(of)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -61,7 +61,6 @@ def test_no_point_nearby_has_a_lesser_sum_of_distances_than_the_geometric_median
             assert least <= float(p @ distances(leaf, nearby)) + 1e-12
 
 
-@settings(max_examples=30)
 @given(senders, seeds)
 def test_a_weight_counts_as_so_many_messages(s: int, seed: int) -> None:
     leaves, n = messages(s, seed)

@@ -38,7 +38,7 @@ def task() -> dc.Task:
     return dc.Task(nn.Linear(4, 3).double())
 
 
-@pytest.mark.few(20)
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", sorted(set(AGGREGATORS) - {"k-loss"}))
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
 def test_every_aggregator_works_under_every_method_that_sends_vectors(

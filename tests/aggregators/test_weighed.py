@@ -78,6 +78,7 @@ def test_a_leaf_without_numbers_is_combined_to_one_without_numbers(name: str) ->
         assert found["delta"].isfinite().all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "aggregator", ["norm-clipping", {"name": "norm-clipping", "norm": 0.5}, "adaptive-clipping"]
 )

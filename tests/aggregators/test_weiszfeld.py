@@ -62,7 +62,7 @@ def test_the_weighted_median_is_where_it_starts() -> None:
     torch.testing.assert_close(found, leaf[2], rtol=0, atol=1e-4)  # it starts at the third, which holds it
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", [1e-3, 0.5, 20.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_many_steps_are_the_minimum_of_the_smoothed_sum_of_distances(nu: float, seed: int) -> None:

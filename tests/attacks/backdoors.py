@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ def pictures(clients: int = 6, n: int = 60) -> FederatedData:
     return FederatedData.from_arrays(made, classes=4)
 
 
+@cache
 def net() -> Task:
     torch.manual_seed(2)
     return Task(nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)))

@@ -144,7 +144,7 @@ def test_without_a_benign_message_those_who_know_the_others_are_honest() -> None
         assert torch.equal(forged(attack, posted(honest)), honest)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", sorted(set(ATTACKS) - {"random-labels", "flipped-labels"}))
 @pytest.mark.parametrize(
     "method",

@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said() -> None:
         attacks_of(["alie", {"name": "lp-proj/poison", "tau": 3}])
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize(
     "method",

@@ -80,6 +80,7 @@ def run(task: Task, data: FederatedData, method: Method, **settings: Any) -> Run
     return simulate(task, data, method, **{"rounds": 3, "seed": SEED, "evaluate": 3, "mode": "vmap"} | settings)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("chunk", [1, 5])
 def test_in_a_run_only_attackers_messages_are_forged(labelled: FederatedData, linear: Task, chunk: int) -> None:
     method = FedAvg(lr=0.1, steps=2, batch=None, weighted=False)

@@ -8,12 +8,18 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+from typer.main import get_command
+
 from descant.cli import main
 from descant.cli.main import TRACEBACK
+
+# The commands and their options, made of the functions' signatures once: that takes longer than most calls.
+parsed = cache(get_command)
 
 GOOD = """\
 data: {name: synthetic, clients: 3, samples: 12, dim: 4, classes: 3}
@@ -37,7 +43,8 @@ class Done(NamedTuple):
 def descant(*arguments: str, cwd: Path) -> Done:
     """Call the program; an exception that leaves it is the test's failure."""
     out, err, status = io.StringIO(), io.StringIO(), 0
-    with _restored(cwd), mock.patch.object(sys, "argv", ["descant", *arguments]):
+    here = mock.patch.object(sys, "argv", ["descant", *arguments])
+    with _restored(cwd), here, mock.patch("typer.main.get_command", parsed):
         try:
             with redirect_stdout(out), redirect_stderr(err):
                 main()

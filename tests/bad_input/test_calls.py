@@ -138,7 +138,7 @@ def test_a_call_that_cannot_be_meant_is_refused_by_name(call: Callable[[], objec
 PARTS = [(kind, name) for kind in BASES for name in CATALOG[kind]]
 
 
-@pytest.mark.few(20)
+@pytest.mark.few(10)
 @pytest.mark.parametrize(("kind", "name"), PARTS, ids=[f"{kind} {name}" for kind, name in PARTS])
 def test_no_field_of_a_part_takes_junk_with_an_error_that_is_not_ours(kind: str, name: str) -> None:
     cls: Any = CATALOG[kind][name]
@@ -168,6 +168,7 @@ def test_no_setting_of_a_model_takes_junk_with_an_error_that_is_not_ours(name: s
             )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["digits", "synthetic", "fedplus-synthetic", "folder", "mapped"])
 def test_no_setting_of_data_takes_junk_with_an_error_that_is_not_ours(name: str, tmp_path: Path) -> None:
     small = {"clients": 2, "samples": 9, "dim": 2} if name == "synthetic" else {}

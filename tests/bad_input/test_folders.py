@@ -76,7 +76,7 @@ def test_a_damaged_file_of_a_finished_run_is_named_or_harmless(finished: Path, t
         fine(descant("resume", "runs/run", "-q", cwd=folder))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("harm", SPOIL)
 def test_a_damaged_file_of_an_unfinished_run_is_named_or_harmless(begun: Path, tmp_path: Path, harm: str) -> None:
     for file in files(begun / "runs" / "run"):
@@ -89,6 +89,7 @@ def test_a_damaged_file_of_an_unfinished_run_is_named_or_harmless(begun: Path, t
         fine(descant("resume", "runs/run", "-q", "--allow-imports", cwd=folder))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("harm", ["empty", "junk", "missing", "folder"])
 def test_a_damaged_cell_of_a_comparison_is_named_or_run_again(finished: Path, tmp_path: Path, harm: str) -> None:
     [cell, *_] = sorted((finished / "runs" / "two").iterdir())

@@ -93,7 +93,6 @@ def check_tree(case: tuple[dict[str, Any], set[str]]) -> None:
 
 
 @given(spoiled())
-@settings(max_examples=20)
 def test_a_spoiled_tree_is_refused_by_name_or_could_begin(case: tuple[dict[str, Any], set[str]]) -> None:
     check_tree(case)
 
@@ -113,7 +112,6 @@ YAML = st.text("abr:-[]{}&*!|>%@`\"'#,.?\\\n\t 019éñ\u2028\U0001f600\x00\x85",
 
 
 @given(YAML.map(lambda text: text.encode()) | st.binary(max_size=40))
-@settings(max_examples=30)
 def test_a_file_of_junk_is_refused_by_name(content: bytes) -> None:
     check_text(content)
 

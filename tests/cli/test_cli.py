@@ -103,7 +103,9 @@ def test_where_there_is_no_terminal_a_line_says_round_accuracy_and_bytes(tmp_pat
     assert quiet.status == 0 and quiet.err == ""
 
 
-def test_report_writes_a_page_or_files_and_says_which(tmp_path: Path) -> None:
+def test_report_writes_a_page_or_files_and_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # To pack the code that draws takes a second: tests/report/test_page.py looks at it.
+    monkeypatch.setattr("descant.report.page._bundle", lambda: "")
     file = tmp_path / "small.yaml"
     file.write_text(SMALL + "methods: [local, fedavg]\n")
     assert descant("compare", str(file), "-q", cwd=tmp_path).status == 0

@@ -32,6 +32,7 @@ def test_no_help_has_a_stray_backslash(command: tuple[str, ...]) -> None:
     assert "\\" not in done.output
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["--help", "compare --help", "--version", "--show-completion bash"])
 def test_what_needs_no_model_does_not_wait_for_torch(command: str) -> None:
     code = (

@@ -60,6 +60,7 @@ def test_a_narrow_terminal_breaks_words_and_never_a_number(results: list[tuple[C
     assert ("No room here for" in text) == (width < 100)
 
 
+@pytest.mark.slow
 def test_the_shared_model_is_judged_in_the_round_of_its_row(tmp_path: Path) -> None:
     settings = SETTINGS | {
         "methods": {"Ditto": {"name": "ditto", "steps": 5, "lr": 0.5, "solver": {"name": "fedavg", "lr": 0.5}}},

@@ -44,6 +44,7 @@ def readings(codec: UpdateCodec, stands: Tensor, rounds: int, ord: float = 2) ->
     return gaps
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("codec", CODECS, ids=str)
 def test_a_client_that_stands_still_is_read_better_and_better(codec: UpdateCodec) -> None:
     generator = torch.Generator().manual_seed(1)
@@ -82,6 +83,7 @@ def test_a_leaf_shorter_than_a_bucket_counts_as_long_as_it_is() -> None:
     assert codec.unsettled(15) is None and codec.unsettled(16) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("levels", "settles"), [(11, False), (12, True)])
 def test_what_is_refused_grows_and_what_is_allowed_shrinks(levels: int, settles: bool) -> None:
     """Sixty readings of clients that stand still, with 512 entries that are alike: one level decides."""
@@ -110,6 +112,7 @@ METHODS: dict[str, Method] = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_methods_that_send_changes_since_the_last_time_refuse_it(method: Method) -> None:
     data = dc.data.synthetic(clients=3, samples=20, dim=10, classes=4)

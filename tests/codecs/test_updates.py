@@ -125,6 +125,7 @@ def test_whatever_arrives_is_read_or_refused(post: Any, codec: UpdateCodec, payl
     assert read is None or read.form == mail.form
 
 
+@pytest.mark.few(1)
 @EACH
 @given(cut=st.integers(0, 60), at=st.integers(0, 200), flip=st.integers(1, 255))
 def test_a_cut_payload_is_refused_and_a_spoiled_one_read_or_refused(

@@ -127,7 +127,7 @@ def test_the_cost_does_not_grow_with_an_outlier(psi: Penalty, size: float, t: fl
     torch.testing.assert_close(psi.center(nearer, p, t, STOP).w, found.w, rtol=0, atol=1e-2 if size < 1e6 else 1e-5)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @NORMS
 @pytest.mark.parametrize("t", [0.0, 0.1])
 @pytest.mark.parametrize("bad", [5, 6, 9])
@@ -164,6 +164,7 @@ def test_without_weights_the_coordinate_median_is_numpys(seed: int, K: int, d: i
     np.testing.assert_allclose(found.w, np.median(x.numpy(), axis=0), atol=1e-12)
 
 
+@pytest.mark.few(1)
 @NORMS
 @given(seeds, parties, dims, deltas)
 def test_a_weight_is_so_many_points(psi: Penalty, seed: int, K: int, d: int, t: float) -> None:

@@ -76,7 +76,7 @@ def test_what_the_prox_takes_away_is_t_times_a_subgradient(psi: Penalty, seed: i
         assert (psi.value(z) >= support - 1e-12 * support.abs() - rounding).all()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @EVERY_FINITE
 @pytest.mark.parametrize("t", [0.05, 0.7, 4.0])
 def test_the_prox_is_what_scipy_finds(psi: Penalty, t: float) -> None:

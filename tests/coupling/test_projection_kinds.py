@@ -36,6 +36,7 @@ sizes = st.integers(3, 150).flatmap(lambda d: st.tuples(st.integers(3, min(d, 40
 Sizes = tuple[int, int]
 
 
+@pytest.mark.few(1)
 @EVERY_KIND
 @given(seed=seeds, size=sizes, K=st.integers(1, 4))
 def test_the_lift_is_the_transpose(projection: Projection, seed: int, size: Sizes, K: int) -> None:
@@ -127,7 +128,7 @@ OBLIVIOUS = [name for name in KINDS if name not in ("identity", "block-diagonal"
 M, D, DRAWS, SURE = 40, 1000, 300, 1e-6
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", [name for name in OBLIVIOUS if not name.startswith("per-layer")])
 @pytest.mark.parametrize("kind", ["normal", "heavy", "sparse"])
 def test_norms_are_kept_on_average_and_seldom_changed_by_much(name: str, kind: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import descant as dc
@@ -120,7 +120,6 @@ def federation(sizes: list[int]) -> FederatedData:
     return FederatedData.from_arrays({f"c{k}": client(n, 100 * k) for k, n in enumerate(sizes)})
 
 
-@settings(max_examples=40)
 @given(sizes, st.integers(1, 12))
 def test_nobody_else_loses_or_gains_an_example(sizes: list[int], least: int) -> None:
     data, few = federation(sizes), [f"c{k}" for k, n in enumerate(sizes) if n < least]
@@ -140,7 +139,6 @@ def test_nobody_else_loses_or_gains_an_example(sizes: list[int], least: int) -> 
             assert torch.equal(x.long() % 2, y)  # every input kept its own target
 
 
-@settings(max_examples=40)
 @given(sizes, st.integers(2, 12), st.permutations(range(8)))
 def test_clients_of_a_larger_federation_keep_their_numbers(sizes: list[int], least: int, order: list[int]) -> None:
     some = [k for k in order if k < len(sizes)]

@@ -69,7 +69,7 @@ def _hits(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return (outputs.argmax(-1) == targets).float()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("page", with_blocks("python"))
 def test_the_python_of_a_page_runs(page: Path, names: dict[str, Any]) -> None:
     for block in blocks(page, "python"):

@@ -130,7 +130,7 @@ def agree(run: Any, task: Task, data: FederatedData, method: Method, codec: Code
         assert [int(home.clients.ledger.spent[kind]) for home in homes] == bills[kind].tolist(), kind
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.5])
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "mocha"])  # which trains linear models
 def test_a_client_alone_trains_as_it_does_among_all(
@@ -161,7 +161,7 @@ TOYS: list[tuple[Method, Codec]] = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("method", "codec"), TOYS, ids=lambda part: part.name)
 def test_so_does_whatever_remembers_and_draws(
     run: Any, task: Task, data: FederatedData, method: Method, codec: Codec
@@ -186,7 +186,7 @@ def test_running_statistics_travel_too(run: Any, federation: Any) -> None:
 SUMS = [name for name, method in METHODS.items() if method().needs == "sums" and hasattr(method, "weighted")]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", SUMS)
 def test_a_method_that_needs_sums_is_content_with_their_mean(

@@ -96,7 +96,7 @@ def linear() -> Task:
     return Task(nn.Linear(4, 3))  # float32: four bytes a number
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", "everyone"])
 def test_who_hears_and_who_sends(run: Any, linear: Task, method: Method, up: int, down: int, trainers: str) -> None:

@@ -61,6 +61,7 @@ def run(method: dc.methods.Method, model: nn.Module | None = None, **settings: A
     return dc.simulate(task, federation(), method, rounds=ROUNDS, mode="compile", device="cpu", **settings)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("settings", [{}, {"chunk": 4, "stragglers": 0.5}], ids=["whole", "in parts"])
 def test_a_replayed_step_is_the_step(name: str, settings: dict[str, Any], replayed: list[int]) -> None:

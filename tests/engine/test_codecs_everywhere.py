@@ -47,7 +47,7 @@ def test_all_codecs_are_here() -> None:
     assert {type(codec) for codec in SMALL} == set(CODECS.values())
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "mocha"])  # which trains linear models
 @EACH
 def test_every_codec_works_under_every_method_that_sends_vectors(run: Any, name: str, codec: Codec) -> None:

@@ -81,6 +81,7 @@ class Scaffold(Toy):
         return down["w"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cohort", [2, 4])
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_a_server_with_a_control_variate(

@@ -26,6 +26,7 @@ def run(task: dc.Task, data: dc.FederatedData, method: Method, **settings: Any) 
     return dc.simulate(task, data, method, **{"rounds": 2, "mode": "vmap", "keep_models": "none"} | settings)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("method", "steps"),
     [
@@ -59,6 +60,7 @@ def test_examples_are_counted_too(task: dc.Task, data: dc.FederatedData) -> None
     assert spent["evaluation_examples"].tolist() == [3 * n for n in data.train.sizes.tolist()]
 
 
+@pytest.mark.slow
 def test_chunks_and_a_folder_change_nothing(task: dc.Task, data: dc.FederatedData, tmp_path: Path) -> None:
     whole = run(task, data, FedALA(steps=2, batch=4))
     parts = run(task, data, FedALA(steps=2, batch=4), chunk=2, out=tmp_path / "run")

@@ -102,6 +102,7 @@ def test_the_size_of_another_client_does_not_matter(
     assert float((held.personal(small) - held.personal(large))[:3].abs().max()) <= 1e-12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", [Local(**WORK), LpProj(**WORK, dim=0)], ids=lambda m: m.name)
 def test_a_client_learns_the_same_whoever_else_takes_part(run: Any, federation: Any, method: Method) -> None:
     """Its draws depend on the seed, the role, the round and itself: not on the cohort, nor on who exists."""

@@ -67,7 +67,7 @@ def test_the_same_run_takes_the_way_that_it_took_before(monkeypatch: pytest.Monk
             assert torch.equal(one, other)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "other",
     [

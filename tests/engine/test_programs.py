@@ -77,6 +77,7 @@ def test_a_single_client_is_trained_as_by_vmap() -> None:
     torch.testing.assert_close(compiled, vmapped, rtol=0, atol=1e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.int64, torch.float32)])
 def test_the_types_of_tensors_shape_a_program(kinds: tuple[torch.dtype, ...]) -> None:
     execution = Compile(task(), 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def uneven() -> dc.FederatedData:
     return dc.FederatedData.from_arrays(clients, classes=3)
 
 
+@cache
 def task() -> dc.Task:
     torch.manual_seed(0)
     return dc.Task(torch.nn.Linear(4, 3).double())
@@ -71,7 +73,7 @@ def task() -> dc.Task:
 DITTO = Ditto(lam=0.05, lr=0.3, steps=8, batch=None, solver=FedAvg(lr=0.5, steps=4, batch=None))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "kind", [kind for kind in METHODS.values() if kind.has_shared and kind.personalizes], ids=lambda kind: kind.name
 )

@@ -42,6 +42,7 @@ def test_dgc_gathers_momentum_and_clears_what_was_sent(
     assert [row["bytes_up"] for row in done.history.rounds] == [3 * (1 + 8)] * 8
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lost", [0.0, 0.4])
 def test_lbgm_sends_a_number_where_the_direction_is_an_old_one(
     run: Any, point: Task, points: FederatedData, means: Tensor, lost: float
@@ -121,6 +122,7 @@ def test_sparse_flame_is_a_plain_loop(run: Any, point: Task, points: FederatedDa
     assert not kept["codec.u.residual"].any()  # nothing is owed
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", [FedAvg(lr=LR, epochs=2, batch=3), Scaffold(lr=LR, steps=4, batch=3)])
 def test_top_k_of_everything_is_no_codec(run: Any, method: Method) -> None:
     whole, plain = (run(method, rounds=4, cohort=4, **how) for how in ({"codec": TopK(share=1.0)}, {}))

@@ -25,6 +25,7 @@ def zeros(*shape: int) -> Tensor:
     return torch.zeros(*shape, dtype=torch.float64)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_scaffold_divides_by_the_steps_really_taken(
     run: Any, point: Task, points: FederatedData, means: Tensor, chunk: int

@@ -101,7 +101,7 @@ SIZES = [6, 1, 9, 4, 13, 2, 7]
 STEPS_OF_3 = [2, 1, 3, 2, 5, 1, 3]  # minibatches of 3 in an epoch
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("method", "gradients", "examples"),
     [

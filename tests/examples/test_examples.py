@@ -77,23 +77,24 @@ def test_settings_are_chosen_on_validation_data_and_make_a_table(tmp_path: Path)
     assert rows["Local"][2:] == ["–", "0", "20"]
 
 
-def test_every_method_is_in_the_settings_of_every_comparison() -> None:
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", ["synthetic", "digits", "mnist-by-writer"])
+def test_every_method_is_in_the_settings_of_every_comparison(name: str) -> None:
     """But for MOCHA, where the model is not linear, FedBN, which wants BatchNorm, what stands for a family, and
     what is compared at equal bytes (examples/hush)."""
     family = {"fedbn", "fed+", "fedgeomed+", "fedcomed+", "lp-proj-admm"}
     family |= {"hush", "one-projection", "pfed1bs", "pfedlms"}
-    for name in ("synthetic", "digits", "mnist-by-writer"):
-        settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")
-        grid = comparison(settings, None)
-        named = {method["name"] for method in settings["methods"].values()}
-        assert named == METHODS.keys() - family - (set() if settings["model"] == "linear" else {"mocha"})
-        assert len(grid.cells) == 5 * len(settings["methods"])
+    settings = read_settings(EXAMPLES / "methods" / f"{name}.yaml")
+    grid = comparison(settings, None)
+    named = {method["name"] for method in settings["methods"].values()}
+    assert named == METHODS.keys() - family - (set() if settings["model"] == "linear" else {"mocha"})
+    assert len(grid.cells) == 5 * len(settings["methods"])
 
 
 HUSH = sorted(path.stem for path in (EXAMPLES / "hush").glob("*.yaml") if path.stem != "attacks")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", HUSH)
 def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name: str, tmp_path: Path) -> None:
     """The files are what the script writes. Without the data of some: every method is made, and checked."""
@@ -160,6 +161,7 @@ def test_hush_and_ditto_are_attacked_under_the_same_aggregators() -> None:
     assert len(attack_grid(settings).grid.cells) == 5 * (12 * 5 + 2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["mnist-20", "cifar"])
 def test_parts_of_hush_are_changed_one_at_a_time(name: str, tmp_path: Path) -> None:
     (tmp_path / "parts.yaml").write_text(python("hush/choose.py", "parts", name, "0.1", cwd=tmp_path))

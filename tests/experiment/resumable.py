@@ -29,6 +29,7 @@ def federation(**changes: Any) -> dc.FederatedData:
     return dc.data.synthetic(**{name: value for name, value in DATA.items() if name != "name"} | changes)
 
 
+@cache
 def new_task() -> dc.Task:
     torch.manual_seed(0)
     return dc.Task(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3)))

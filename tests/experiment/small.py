@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class Net(torch.nn.Module):
         return hidden
 
 
+@cache
 def task(seed: int = 0, net: type[torch.nn.Module] = Net) -> dc.Task:
     torch.manual_seed(seed)
     return dc.Task(net())

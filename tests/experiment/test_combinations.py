@@ -163,6 +163,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return make
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("inner", ["solver", "step"])
 def test_a_part_within_a_part_that_was_changed_is_noticed(
     task: dc.Task, data: dc.FederatedData, tmp_path: Path, written: Any, inner: str

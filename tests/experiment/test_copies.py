@@ -15,17 +15,18 @@ from descant.experiment import unfinished
 from descant.state import MappedStore
 from tests.experiment import small
 
+CASES = [("disk", 3), *(pytest.param(store, 10, marks=pytest.mark.slow) for store in ("disk", "memory"))]
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("store", ["disk", "memory"])
+
+@pytest.mark.parametrize(("store", "number"), CASES)
 def test_a_copy_taken_while_it_runs_is_right_or_refused(
-    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each copy takes its files in another order, some of them rounds later than the others."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(MappedStore, "commits_kept", 3)
     draw, run = random.Random(3), tmp_path / "run"
-    copies = [tmp_path / f"copy{i}" for i in range(10)]
+    copies = [tmp_path / f"copy{i}" for i in range(number)]
     later = {copy: draw.random() for copy in copies}
 
     def take(record: Record) -> None:

@@ -81,6 +81,7 @@ def test_where_memory_does_not_suffice_half_as_many_work_at_once(
         assert {**mine, "seconds": 0} == {**its, "seconds": 0}, "nothing is charged twice"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("where", ["mail", "store"])
 def test_memory_may_be_short_anywhere_in_the_work(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"device": "cpu", "trainers": "everyone", "cohort": 0.6, "health": 1}

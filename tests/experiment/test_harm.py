@@ -111,13 +111,22 @@ def test_the_report_and_the_terminal_say_it(results: list[tuple[Cell, dc.Run]]) 
     assert "worse than alone" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_without_local_training_or_newcomers_there_is_nothing_to_say(tmp_path: Path) -> None:
+def together(folder: Path) -> Report:
+    """Of one method, without newcomers."""
     values = {name: value for name, value in VALUES.items() if "newcomer" not in name} | {"seeds": 1, "rounds": 1}
-    runs = list(comparison(values | {"methods": {"together": METHODS["together"]}}, tmp_path).run())
-    report = Report([run for _, run in runs])
+    runs = list(comparison(values | {"methods": {"together": METHODS["together"]}}, folder).run())
+    return Report([run for _, run in runs])
+
+
+def test_without_local_training_or_newcomers_there_is_nothing_to_say(tmp_path: Path) -> None:
+    report = together(tmp_path)
     found = summary_rows(report.experiments[0])
     assert harmed(report.experiments[0], found) is None and newcomers(report.experiments[0], found) is None
-    assert "Who is harmed" not in report.html()
+
+
+@pytest.mark.slow
+def test_nothing_is_said_of_harm_on_a_page_without_it(tmp_path: Path) -> None:
+    assert "Who is harmed" not in together(tmp_path).html()
 
 
 def test_alone_is_only_who_had_the_same_newcomers() -> None:

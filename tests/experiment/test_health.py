@@ -88,9 +88,15 @@ def test_the_report_draws_the_jumps_and_the_lines_of_those_who_looked() -> None:
         some = [benign(run, row["round"]) for run in looked[row["method"]]]
         assert row["loss"] == pytest.approx(np.mean([s[at_point(row["theta"])].mean() for s in some]), rel=1e-4)
         assert row["began"] == pytest.approx(np.mean([s["loss_began"].mean() for s in some]), rel=1e-4)
-    assert "Jumps of the clients" in report.html()
+    assert figures["jump"].title == "Jumps of the clients' models"
     without = Report([made("local")])
     assert not {"jump", "line"} & {figure.key for figure in without.figures[without.experiments[0].key]}
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_jumps() -> None:
+    looked = dc.simulate(task(), DATA, FEDAVG, health=2, **HOW)
+    assert "Jumps of the clients" in Report([looked]).html()
 
 
 def benign(run: dc.Run, round: int) -> pl.DataFrame:

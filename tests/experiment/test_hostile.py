@@ -55,6 +55,7 @@ def test_import_paths_of_a_folder_are_followed_only_if_allowed(
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["start.safetensors", "start.json", "journal", "clients", "clients/leaf0.bin"])
 def test_links_are_not_followed(tmp_path: Path, name: str) -> None:
     begin(tmp_path / "run", stop=3)

@@ -93,7 +93,7 @@ def test_what_is_trained_to_be_deployed_is_what_was_evaluated(tmp_path: Path) ->
                 assert accuracy(run.personal(k, round=round, model=Net()), k) == shown(run, "personal", round, k)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10)  # each is a run
 @given(
     st.lists(st.sampled_from([math.nan, 0.0, 0.5, 1.0, math.inf, -1.0]), min_size=2, max_size=7),
     st.booleans(),

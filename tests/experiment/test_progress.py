@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ dc.compare(task, data, ["local", "fedavg"], rounds=2, mode="vmap", progress=True
 """
 
 
+@cache
 def task() -> dc.Task:
     torch.manual_seed(0)
     return dc.Task(torch.nn.Linear(4, 3))

@@ -30,7 +30,7 @@ def data() -> dc.FederatedData:
     return federation()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "settings", [{"commit": 2}, {"commit": 100}, {"store": "disk"}, {"commit": 1, "own_start": True}]
 )
@@ -68,6 +68,7 @@ def test_a_run_goes_on_in_the_mode_that_it_was_begun_in(tmp_path: Path, mode: st
         assert_same(resumed, unbroken)
 
 
+@pytest.mark.slow
 def test_a_run_on_disk_is_the_run_in_memory(data: dc.FederatedData, tmp_path: Path) -> None:
     memory = begin(data, tmp_path / "memory", stop=None)
     disk = begin(data, tmp_path / "disk", stop=None, store="disk")
@@ -80,6 +81,7 @@ def test_a_run_on_disk_is_the_run_in_memory(data: dc.FederatedData, tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_restoring_twice_changes_nothing(
     data: dc.FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ def test_restoring_twice_changes_nothing(
     assert_same(dc.resume(tmp_path / "run", new_task(), data), unbroken)
 
 
+@pytest.mark.slow
 def test_records_beyond_the_commit_are_discarded(data: dc.FederatedData, tmp_path: Path) -> None:
     unbroken = begin(data, tmp_path / "unbroken", stop=None, commit=2)
     begin(data, tmp_path / "run", commit=2)

@@ -38,6 +38,7 @@ def test_a_run_that_goes_on_needs_its_task_and_its_data(data: dc.FederatedData, 
     assert dc.resume(tmp_path, new_task(), data).summary()["rounds"] == 8, "a refusal harms nothing"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("package", ["descant", "torch"])
 def test_a_run_of_another_version_is_refused(data: dc.FederatedData, tmp_path: Path, package: str) -> None:
     begin(data, tmp_path)

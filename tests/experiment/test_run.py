@@ -23,7 +23,7 @@ def data() -> dc.FederatedData:
     return dc.FederatedData.from_arrays([(rng.normal(size=(n, 4)).astype("float32"), y) for n, y in sizes])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def task() -> dc.Task:
     torch.manual_seed(0)
     return dc.Task(torch.nn.Linear(4, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from io import StringIO
 from typing import Any
 
@@ -21,6 +22,7 @@ DATA = dc.data.synthetic(clients=6, samples=30, dim=4, classes=3)
 HOW: dict[str, Any] = {"rounds": 1, "mode": "vmap"}
 
 
+@cache
 def task() -> dc.Task:
     torch.manual_seed(0)
     return dc.Task(nn.Linear(4, 3))

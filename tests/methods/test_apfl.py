@@ -16,7 +16,7 @@ from tests.methods.runs import MINI, ROUNDS, N, cohort_of, column, deployed, far
 FULL: dict[str, Any] = {"lr": 0.3, "steps": 3, "batch": None}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("adaptive", [True, False])
@@ -54,6 +54,7 @@ def test_it_is_algorithm_1_client_by_client(
     assert set(column(done, "bytes_down")) == {cohort * 15 * 8}
 
 
+@pytest.mark.slow
 def test_proportions_stay_between_0_and_1(data: FederatedData, linear: Task) -> None:
     """At a rate that drives them to the ends."""
     method = APFL(alpha=0.9, **FULL | {"lr": 3.0})
@@ -61,6 +62,7 @@ def test_proportions_stay_between_0_and_1(data: FederatedData, linear: Task) -> 
     assert min(sums) >= 0 and max(sums) == 1.0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_with_alpha_1_it_is_local_training(data: FederatedData, mlp: Task, stragglers: float) -> None:
     settings: dict[str, Any] = {"cohort": 4, "stragglers": stragglers}
@@ -68,6 +70,7 @@ def test_with_alpha_1_it_is_local_training(data: FederatedData, mlp: Task, strag
     assert far(deployed(mixed), deployed(run(mlp, data, Local(**FULL), **settings))) <= 1e-12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_with_alpha_0_it_is_the_global_model(data: FederatedData, mlp: Task, stragglers: float) -> None:
     settings: dict[str, Any] = {"cohort": 4, "stragglers": stragglers}
@@ -76,6 +79,7 @@ def test_with_alpha_0_it_is_the_global_model(data: FederatedData, mlp: Task, str
     assert far(deployed(mixed), plain.expand(N, -1)) <= 1e-12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("optimizer", [{}, {"momentum": 0.9}])
 def test_its_global_model_is_fedavgs_whatever_the_proportions(
     data: FederatedData, mlp: Task, optimizer: dict[str, Any]

@@ -48,6 +48,7 @@ def test_the_shared_model_of_fine_tuning_is_the_solvers_with_any_aggregator(
         assert far(alone, mlp.start()) > 1e-2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_fine_tuning_with_lambda_0_is_local_training_from_the_solvers_model(
     data: FederatedData, mlp: Task, stragglers: float
@@ -68,7 +69,7 @@ def test_fine_tuning_with_lambda_0_is_local_training_from_the_solvers_model(
     assert far(local, w) > 1e-2
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [None, 3])
 def test_ditto_tends_to_its_global_model_as_lambda_grows(data: FederatedData, mlp: Task, after: int | None) -> None:
     """At the rate 1 / (1 + lambda), v - w is of the order 1 / lambda; w is the model that the round began with."""
@@ -81,7 +82,7 @@ def test_ditto_tends_to_its_global_model_as_lambda_grows(data: FederatedData, ml
     assert gaps[0] < 0.05 and gaps[1] < 0.015 * gaps[0] and gaps[2] < 0.015 * gaps[1], gaps
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lam", [0.0, 0.3, 3.0])
 @pytest.mark.parametrize("after", [None, 75])
 def test_on_quadratics_ditto_finds_the_solution_of_its_objective(

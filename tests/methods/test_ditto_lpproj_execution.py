@@ -37,7 +37,7 @@ METHODS = {
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", "everyone"])
 def test_chunks_and_the_loop_change_nothing(method: Method, trainers: str) -> None:

@@ -79,7 +79,7 @@ def test_a_larger_q_serves_the_worst_client_better(plane: Task, regression: Fede
     assert found[0].mean() < found[1].mean() < found[2].mean(), "which the mean pays for"
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.5, 1.0])
 def test_at_the_end_the_gradient_of_the_objective_vanishes(
     plane: Task, regression: FederatedData, quadratics: Quadratics, q: float
@@ -120,6 +120,7 @@ def test_a_number_h_that_no_honest_client_sends_has_no_weight() -> None:
 # TERM
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_t_0_is_fedavg_and_a_small_t_is_near_it(data: FederatedData, linear: Task, weighted: bool) -> None:
     settings: dict[str, Any] = {"cohort": 4, "stragglers": 0.4}

@@ -55,6 +55,7 @@ def test_it_is_algorithm_1_client_by_client(
     assert set(column(done, "bytes_down")) == {cohort * 43 * 8}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_with_weights_of_one_it_is_fedavg(data: FederatedData, mlp: Task, stragglers: float) -> None:
     """eta = 0; on minibatches, too."""

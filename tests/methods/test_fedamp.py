@@ -67,6 +67,7 @@ def test_models_far_apart_have_nothing_to_do_with_each_other() -> None:
     assert far(u, torch.tensor(expected, dtype=torch.float64)) <= 1e-12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_without_a_tie_it_is_local_training(data: FederatedData, mlp: Task, stragglers: float) -> None:
     settings: dict[str, Any] = {"cohort": 4, "stragglers": stragglers}

@@ -102,6 +102,7 @@ def test_coordinates_move_alike_where_tau_is_small(task: Task) -> None:
     torch.testing.assert_close(w - context(task).x0, torch.full((D,), 0.1 * 0.1 / 0.1).double())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_server_without_momentum_is_fedavg(data: FederatedData, linear: Task, weighted: bool) -> None:
     common: dict[str, Any] = {"lr": 0.1, "steps": 3, "batch": 3, "weighted": weighted}

@@ -138,6 +138,7 @@ def test_the_silent_count_with_the_model_that_they_sent_last(data: FederatedData
     assert 0 < int(stale.sum()) < len(data), "some were heard in the last round, and some have trained on since"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [L2Norm, L1Norm])
 def test_a_round_says_how_well_its_aggregate_was_solved(
     data: FederatedData, mlp: Task, kind: type[Penalty]
@@ -211,7 +212,7 @@ def test_it_is_the_same_in_every_mode(data: FederatedData, mlp: Task, mode: str,
     same(shared(one), shared(other), mlp)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["memory", "disk"])
 @pytest.mark.parametrize("parties", ["all", "cohort"])
 def test_a_resumed_run_ends_as_the_unbroken_one(

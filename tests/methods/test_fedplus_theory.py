@@ -196,7 +196,7 @@ def solution(problem: Quadratics, method: FedPlus) -> tuple[Array, Array]:
     return found.x[:-D].reshape(N, D), found.x[-D:]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @VARIANTS
 @pytest.mark.parametrize(
     ("problem", "rate", "steps", "rounds", "cohort"),
@@ -239,7 +239,7 @@ def test_fedavg_plus_converges_to_the_closed_form() -> None:
 EXACT: dict[str, Any] = {"lr": 1.0, "steps": 8, "batch": None, "tol": 1e-13}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [Squared(), L2Norm(), L1Norm(), Zero(), Indicator()], ids=lambda psi: psi.name)
 def test_theorem_2_fixed_points(penalty: Any) -> None:
     sigma, delta = 1.5, 0.4

@@ -126,6 +126,7 @@ def test_fedadmm_without_its_dual_is_fedavg_and_with_a_penalty_fedprox(
     moved(mlp, shared(penalty))
 
 
+@pytest.mark.few(1)
 @COHORTS
 def test_the_shared_model_of_ditto_over_fedadmm_is_fedadmms(data: FederatedData, mlp: Task, cohort: int) -> None:
     solver = FedADMM(rho=0.1, **WORK)

@@ -169,7 +169,7 @@ PARTICIPATION = pytest.mark.parametrize("cohort", [7, 3])  # of seven
 OPTIONS = [{}, {"weighted": True}, {"dual": False}]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
 def test_flame(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:
@@ -181,7 +181,7 @@ def test_flame(data: FederatedData, linear: Task, cohort: int, option: Settings)
     )
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("option", [*OPTIONS, {"pull": "global"}], ids=str)
 def test_lp_proj_2_by_admm(data: FederatedData, linear: Task, cohort: int, option: Settings) -> None:

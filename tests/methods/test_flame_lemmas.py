@@ -41,7 +41,7 @@ def lemma_1(lam_alpha: float, rho: float, smoothness_alpha: float) -> tuple[bool
     return first < 0 and rho >= lam_alpha and third > 0, min(rho / 2, -first), 1 / third
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", [None, 4])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_lyapunov_value_falls_under_the_conditions_of_lemma_1(cohort: int | None, seed: int) -> None:

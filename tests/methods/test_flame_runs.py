@@ -57,7 +57,7 @@ def agree(task: dc.Task, data: dc.FederatedData, method: Method, **other: Any) -
     return run
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize("other", [{"mode": "loop"}, {"chunk": 1}, {"chunk": 4}], ids=str)
 def test_results_depend_neither_on_the_mode_nor_on_the_chunks(
@@ -135,7 +135,7 @@ def test_an_aggregator_that_selects_does_so_among_all_clients(thirteen: dc.Feder
     assert any(torch.equal(live.server.statistics, kept[k]) for k in senders)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize("settings", [{"commit": 2}, {"store": "disk"}], ids=str)
 def test_a_resumed_run_ends_as_the_unbroken_one(

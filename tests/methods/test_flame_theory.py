@@ -27,7 +27,7 @@ PARTICIPATION = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @WORK
 @PARTICIPATION
 def test_flame_converges_to_the_solution_of_its_problem(
@@ -78,7 +78,7 @@ def test_lp_proj_2_by_admm_converges_to_the_solution_of_its_problem(
     assert distance(s["theta"], theta) < 1e-7
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [ONE_STEP, SOLVED | {"upsilon": 0.6}], ids=str)
 @PARTICIPATION
 def test_fedadmm_converges_to_the_minimiser_of_the_sum(

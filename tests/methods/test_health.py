@@ -28,7 +28,7 @@ STAY |= {"lp-proj-admm", "mr-mtl", "fedamp", "fedadmm", "hush", "one-projection"
 PART_OF_THE_WAY = {"apfl", "mapper", "fedala", "l2sgd"}  # they mix the aggregate with something of their own
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"mocha"}))
 def test_who_goes_on_from_its_own_model_does_not_jump_and_who_takes_the_shared_one_goes_all_the_way(
     data: FederatedData, name: str
@@ -44,7 +44,7 @@ def test_who_goes_on_from_its_own_model_does_not_jump_and_who_takes_the_shared_o
     assert (jump <= distance + 1e-12).all()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"mocha"}))
 def test_nothing_of_a_run_changes_where_its_health_is_looked_at(data: FederatedData, name: str) -> None:
     method = METHODS[name](steps=2, batch=3)  # type: ignore[call-arg]
@@ -78,6 +78,7 @@ def test_the_line_ends_at_the_shared_model_that_the_run_hands_out(plane: Task, r
     assert far(shared(done), shared(run(plane, regression, FedAvg(steps=2), rounds=3))) == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("method", "jumps"),
     [
@@ -116,6 +117,7 @@ def test_layers_that_stay_with_the_client_do_not_jump(data: FederatedData) -> No
     assert (kept.health["jump"] == 0).all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", ["shared", "local"])
 def test_running_statistics_go_along_the_line(data: FederatedData, buffers: Any) -> None:
     """At its ends a model predicts with its own statistics: at 1 as the shared model does, at 0 as one alone."""
@@ -152,8 +154,8 @@ def test_fed_plus_with_lam_1_is_the_jump_of_one_model(plane: Task, regression: F
     ("health", "said"),
     [
         (0, "health = 0: it must be a whole number of rounds"),
-        ([], "a list of rounds"),
-        ([2, 2], "a list of rounds"),
+        ([], "a list of different rounds"),
+        ([2, 2], "a list of different rounds"),
         ([9], "the round 9 is beyond the run's 3 rounds"),
         (7, "every 7 rounds are beyond the run's 3 rounds"),
         ({"points": [0.5, 0.2]}, "numbers from 0 to 1 that rise"),

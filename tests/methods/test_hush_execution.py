@@ -28,7 +28,7 @@ METHODS: dict[str, Method] = {
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("trainers", ["cohort", "everyone"])
 def test_chunks_and_the_loop_change_nothing(method: Method, trainers: str) -> None:
@@ -41,7 +41,7 @@ def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
     assert_compiled_steps_give_what_vmap_gives(method)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(method: Method, tmp_path: Path, store: str) -> None:

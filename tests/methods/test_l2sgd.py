@@ -72,6 +72,7 @@ def test_at_the_minimum_the_expected_step_of_l2sgd_is_zero(
     assert float(local.abs().max()) > 1e-3 or lam == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("codec", ["float16", "top-k"])
 def test_l2sgd_with_a_codec_and_a_median_against_flipped_signs(data: FederatedData, mlp: Task, codec: str) -> None:
     """What it sends is a position: codecs and attacks work on how it moved since the last message."""
@@ -104,6 +105,7 @@ def test_mr_mtl_is_the_loop_over_clients(
     assert set(column(done, "bytes_up")) == set(column(done, "bytes_down")) == {cohort * 15 * 8}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_mr_mtl_with_lambda_0_is_local_training(data: FederatedData, mlp: Task, stragglers: float) -> None:
     settings: dict[str, Any] = {"cohort": 4, "stragglers": stragglers}

@@ -59,7 +59,7 @@ def loop(
     return models
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_lp_proj_with_an_orthogonal_projection_is_the_loop_over_clients(
 EVERY_KIND = pytest.mark.parametrize("projection", KINDS.values(), ids=KINDS)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @EVERY_KIND
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_lp_proj_with_any_projection_is_the_loop_over_clients(
@@ -156,7 +156,7 @@ def test_without_its_penalty_it_is_local_training(
     assert far(local, mlp.start()[None]) > 1e-2
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", [{"steps": 1}, {"nu": 1e-17, "cap": 500}], ids=["one step", "exact"])
 @pytest.mark.parametrize("lam", [0.3, 1.5])
 @pytest.mark.parametrize(

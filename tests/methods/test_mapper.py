@@ -100,6 +100,7 @@ def test_it_never_looks_at_test_data(halved: FederatedData, linear: Task) -> Non
     assert far(one, swapped_tests) == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_with_alpha_0_it_is_fedavg(halved: FederatedData, mlp: Task, stragglers: float) -> None:
     settings: dict[str, Any] = {"cohort": 4, "stragglers": stragglers}
@@ -108,6 +109,7 @@ def test_with_alpha_0_it_is_fedavg(halved: FederatedData, mlp: Task, stragglers:
     assert far(deployed(mixed), plain.expand(N, -1)) <= 1e-12 and far(shared(mixed), plain) <= 1e-12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stragglers", [0.0, 0.6])
 def test_with_alpha_1_it_is_local_training(halved: FederatedData, mlp: Task, stragglers: float) -> None:
     settings: dict[str, Any] = {"cohort": 4, "stragglers": stragglers}

@@ -55,7 +55,7 @@ def root_of_products(W: Vector, epsilon: float) -> Vector:
     return np.asarray(sqrtm(W @ W.T + epsilon * np.eye(len(W))).real)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chunk", [None, 2])
 @pytest.mark.parametrize("cohort", [7, 3])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -137,7 +137,7 @@ def solved(loss: str, sigma: Vector, X: list[Vector], Y: list[Vector]) -> Vector
     return S @ found.x[: 5 * N].reshape(N, 5)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_gap_falls_to_zero_and_models_to_the_primal_solution(
     two: FederatedData, score: Task, loss: Any

@@ -38,7 +38,7 @@ def test_labels_of_zero_and_one_and_a_model_without_a_bias(two: FederatedData) -
     assert by_labels.shape == (N, 4) and far(by_labels, deployed(run(plain, two, method))) <= 1e-12
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trouble",
     [{"stragglers": 0.7}, {"lost": 0.4}, {"cohort": 3}, {"codec": TopK(share=0.4, feedback=False)}],
@@ -67,6 +67,7 @@ def test_a_straggler_takes_a_part_of_the_steps(two: FederatedData, score: Task) 
         assert row["gradients"] == sum(taken) < 3 * int(two.train.sizes.sum())
 
 
+@pytest.mark.slow
 def test_it_learns_to_tell_classes_apart(data: FederatedData, linear: Task) -> None:
     done = run(linear, data, MOCHA(lam=1e-3, epochs=5), rounds=20)
     first, last = (done.history.figure("personal", t, "train_accuracy")["mean"] for t in (0, 20))

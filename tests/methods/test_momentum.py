@@ -13,6 +13,7 @@ from descant.methods import FLAME, Ditto, FedAvg, Local, LpProj, Method, PFedMe
 ROUNDS, STEPS, LR = 3, 4, 0.2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["loop", "vmap", pytest.param("compile", marks=pytest.mark.slow)])
 def test_local_training_is_torchs_own(data: dc.FederatedData, mlp: dc.Task, mode: Any) -> None:
     method = Local(lr=LR, steps=STEPS, batch=None, momentum=0.6, weight_decay=0.01)

@@ -105,7 +105,7 @@ def test_clients_that_finish_early_keep_their_own_count_of_steps(
         )
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", DESCENTS.values(), ids=DESCENTS)
 @pytest.mark.parametrize("optimizer", [Momentum(), Adam()], ids=lambda o: o.name)
 def test_every_method_takes_an_optimizer(
@@ -218,6 +218,7 @@ def test_rates_that_change_do_not_make_programs(
     assert counters["stats"]["unique_graphs"] == 1 and not run.config["execution"]["fallbacks"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["vmap", "loop", pytest.param("compile", marks=pytest.mark.slow)])
 def test_a_run_with_adam_goes_on_bit_for_bit(
     data: dc.FederatedData, linear: dc.Task, tmp_path: Path, mode: Any

@@ -75,6 +75,7 @@ def meta_gradients(task: Task, data: FederatedData, k: int, alpha: float) -> tup
     return torch.autograd.grad(loss(ahead), w)[0], first_order
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["vmap", "loop"])
 def test_the_hessian_free_step_is_autograds_and_the_first_order_one_drops_the_hessian(
     data: FederatedData, mlp: Task, mode: Any
@@ -82,7 +83,7 @@ def test_the_hessian_free_step_is_autograds_and_the_first_order_one_drops_the_he
     """With one client in the cohort, the first round is one step of that client."""
     alpha, lr = 0.5, 0.1
     how: dict[str, Any] = {"lr": lr, "steps": 1, "batch": None, "alpha": alpha, "delta": 1e-4}
-    for seed in range(4):
+    for seed in range(2):
         (k,) = cohort_of(1, 1, seed=seed)
         full, first_order = meta_gradients(mlp, data, k, alpha)
         settings: dict[str, Any] = {"rounds": 1, "cohort": 1, "seed": seed, "mode": mode}
@@ -107,6 +108,7 @@ def test_the_error_of_the_difference_falls_with_the_square_of_delta(data: Federa
         assert 3.5 < coarse / fine < 4.5
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("hessian", ["free", "none"])
 def test_with_alpha_0_it_is_fedavg(data: FederatedData, mlp: Task, hessian: Any) -> None:
     work: dict[str, Any] = {"lr": 0.2, "steps": 3, "batch": None, "weighted": False}

@@ -81,7 +81,7 @@ def test_compiled_steps_give_what_vmap_gives(method: Method) -> None:
     assert_compiled_steps_give_what_vmap_gives(method)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(method: Method, tmp_path: Path, store: str) -> None:
@@ -98,7 +98,7 @@ def test_to_keep_nothing_or_everything_survives_a_disk(tmp_path: Path, layers: t
     torch.testing.assert_close(held.everything(again), held.everything(run(method)), rtol=0, atol=0)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize(
     "aggregator",

@@ -62,7 +62,7 @@ def test_with_a_few_clients_a_round_it_gets_there_as_well(
     assert np.abs(drifts - optimum).max() > 1e-2
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_at_the_optimum_the_control_variates_are_the_gradients_there(
     plane: Task, regression: FederatedData, quadratics: Quadratics, optimum: Vector, option: Any

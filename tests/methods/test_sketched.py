@@ -63,7 +63,7 @@ def said(done: Run, method: PFed1BS) -> Vector:
     return np.where(np.array(number) > np.arange(method.intervals - 1)[:, None], 1.0, -1.0)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("projection", [Hadamard(), Dense(), Fold(fresh=True)], ids=lambda p: f"{p.name} {p.fresh}")
 def test_pfed1bs_is_a_plain_loop_over_clients(
@@ -76,7 +76,7 @@ def test_pfed1bs_is_a_plain_loop_over_clients(
     assert np.array_equal(said(done, method), v) and set(v.flat) == {-1.0, 1.0}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @PARTICIPATION
 @pytest.mark.parametrize("levels", [7, 4, 2])
 def test_pfedlms_is_a_plain_loop_over_clients(

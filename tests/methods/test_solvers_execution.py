@@ -51,7 +51,7 @@ METHODS |= {f"ditto over {name}": Ditto(lam=0.5, solver=solver, **WORK) for name
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 def test_chunks_and_the_loop_change_nothing(method: Method) -> None:
     assert_chunks_and_the_loop_change_nothing(method)
@@ -64,7 +64,7 @@ def test_compiled_steps_give_what_vmap_gives(name: str) -> None:
     assert_compiled_steps_give_what_vmap_gives(METHODS[name])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("ditto")])
 def test_the_shared_model_of_ditto_is_its_solvers(name: str) -> None:
     over, alone = run(METHODS[name]), run(METHODS[name.removeprefix("ditto over ")])
@@ -76,7 +76,7 @@ def test_the_shared_model_of_ditto_is_its_solvers(name: str) -> None:
 HARSH: dict[str, Any] = {"codec": TopK(share=0.3), "attacks": [SignFlip(tau=1.0)], "malicious": 2, "lost": 0.2}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize("how", [{"store": "memory", "commit": 1}, {"store": "disk"} | HARSH], ids=["", "harsh"])
 def test_a_resumed_run_ends_as_the_unbroken_one_to_the_bit(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from descant.experiment.grid import comparison
+from descant.report import Report
 
 ODD = 'Ditto </script><b>& "co"|%_#'  # a label that HTML, Markdown and LaTeX would all trip over
 METHODS = {
@@ -33,6 +34,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     list(comparison(values | {"methods": METHODS}, folder).run())
     return folder
+
+
+@pytest.fixture(scope="session")
+def page(folder: Path) -> str:
+    """The page of that comparison: to draw it takes a second."""
+    return Report.of(folder, title="A comparison of three").html()
 
 
 @pytest.fixture(scope="session")

@@ -110,13 +110,6 @@ def test_the_verdict_names_the_best_the_gap_and_what_the_seeds_say(folder: Path)
     assert verdict(gather([*experiment.entries[0].runs])[0]) == ""
 
 
-@pytest.mark.few(1)
-def test_the_page_begins_with_the_verdict(folder: Path) -> None:
-    report = Report.of(folder)
-    page = report.html()
-    assert page.index('class="verdict"') < page.index("data-rule=")
-
-
 def test_two_that_are_equal_are_said_to_be(folder: Path) -> None:
     [experiment] = Report.of(folder).experiments
     [copied] = Report.of(folder).experiments

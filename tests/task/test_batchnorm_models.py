@@ -99,8 +99,8 @@ class Restarted(FedAvg):
 def test_a_model_may_begin_with_the_statistics_of_another() -> None:
     federation = data()
     method = Restarted(lr=LR, steps=4, batch=None)
-    before = dc.simulate(task(), federation, method, rounds=4, mode="vmap")
-    after = dc.simulate(task(), federation, method, rounds=5, mode="vmap")
+    before = dc.simulate(task(), federation, method, rounds=2, mode="vmap")
+    after = dc.simulate(task(), federation, method, rounds=3, mode="vmap")
     for k in range(3):
         expected = trained(before.shared(round="last"), federation.train.client(k), WORK.steps or 0)
         close(after.personal(k, round="last")[1].running_mean, expected[1].running_mean)  # type: ignore[index]

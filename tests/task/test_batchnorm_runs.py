@@ -111,7 +111,7 @@ def test_local_statistics_stay_with_their_client() -> None:
     assert not torch.isclose(own[0]["1.running_mean"], own[1]["1.running_mean"]).any()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("buffers", ["shared", "local"])
 @pytest.mark.parametrize(
     "method",

@@ -164,7 +164,7 @@ def test_vmap_and_loop_draw_the_same_masks_whatever_the_padding(
     assert not torch.allclose(grads(Vmap(task), x, other)[0], of_all)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [{"mode": "loop"}, {"chunk": 1}, {"chunk": 2}])
 def test_a_run_with_dropout_depends_on_neither_mode_nor_chunk(setting: dict[str, Any]) -> None:
     torch.manual_seed(0)

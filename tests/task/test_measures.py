@@ -77,6 +77,7 @@ BY_SKLEARN = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", BY_SKLEARN)
 @settings(max_examples=HALF)
 @given(case=federations(4))
@@ -99,6 +100,7 @@ def test_figures_of_two_classes(case: tuple[Part, int]) -> None:
     np.testing.assert_allclose(measured(identity(2, metric="auc"), part, block, 2), each(part, area), rtol=1e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("loss", ["bce", "hinge"])
 @settings(max_examples=HALF)
 @given(case=federations(2))

@@ -59,6 +59,7 @@ def test_findings_do_not_depend_on_what_else_is_computed() -> None:
     assert CHECKS["FLAME: losses"](200, 4) != alone
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("factor", [0.95, 1.05])
 def test_a_wrong_closed_form_is_found_out(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     error, loss, spread = DittoProblem.error, FederatedRegression.squared_error, expected_loss_variance

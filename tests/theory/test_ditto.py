@@ -52,7 +52,7 @@ def fitted(problem: DittoProblem, trials: int, lam: float) -> tuple[np.ndarray, 
     return errors.mean(1), errors.var(1)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lam", [0.0, 0.8, 4.0])
 def test_error_and_variance_are_those_of_models_fitted_to_data(lam: float) -> None:
     errors, variances = fitted(REGRESSION, 1500, lam)

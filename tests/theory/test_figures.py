@@ -22,7 +22,7 @@ def drawn(name: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_points_that_are_numbers(name: str) -> None:
     points = drawn(name)

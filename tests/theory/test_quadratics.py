@@ -97,7 +97,7 @@ WORK: dict[str, Any] = {"steps": 1, "batch": None}
 EXACT: dict[str, Any] = {"nu": 1e-17, "cap": 500, "lr": 0.25, "batch": None, "lam": LAM, "eta": 1.3}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "rounds"),
     [

@@ -65,7 +65,7 @@ def centres(K: int, d: int) -> Tensor:
 @pytest.mark.parametrize(("beta", "R"), [(1.0, 1), (7.0, 3)])
 def test_the_simulators_reference_moves_as_the_exact_error_assumes(beta: float, R: int) -> None:
     """With one curvature b and exact lower levels: w <- w - g_t (w - mean of the cohort's centres)."""
-    K, S, b, lam, rounds = 6, 2, 2.0, 1.5, 40
+    K, S, b, lam, rounds = 6, 2, 2.0, 1.5, 8
     h = centres(K, 3)
     mu_F, L_F = smoothness(lam, b, b)
     assert mu_F == L_F == lam * b / (lam + b)

@@ -84,7 +84,7 @@ def one_round(
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [None, "same-value", "sign-flip", "gaussian"])
 def test_losses_are_those_of_a_round_on_data_with_any_orthonormal_projection(attack: Attack | None) -> None:
     problem = SMALL if attack else replace(SMALL, N_a=0)

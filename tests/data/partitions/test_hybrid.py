@@ -18,6 +18,7 @@ def test_the_first_half_holds_few_labels_and_the_other_all(clients: int, overlap
     assert held[:half] == [2] * half and min(held[half:]) == 10
 
 
+@pytest.mark.slow
 def test_the_quantities_of_the_second_half_are_dirichlet() -> None:
     p = np.empty((300, 5))
     for seed in range(300):

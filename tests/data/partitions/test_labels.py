@@ -57,6 +57,7 @@ def test_with_any_shards_a_client_may_get_a_label_twice() -> None:
     assert share == pytest.approx(9 / 99, abs=4 * np.sqrt(1 / 11 * 10 / 11 / counts.sum()))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("distinct", [True, False])
 def test_shards_are_drawn_at_random(distinct: bool) -> None:
     targets = np.repeat(np.arange(10), 1000)  # sorted, as a folder of classes is

@@ -83,6 +83,7 @@ def test_labels_outside_the_classes_are_refused(tmp_path: Path) -> None:
         read_binary(file)
 
 
+@pytest.mark.slow
 def test_the_real_cifar10(real: Callable[[str], Path]) -> None:
     examples = read_cifar10(real("cifar10"))
     assert examples.inputs.shape == (60_000, 3, 32, 32) and examples.test_from == 50_000

@@ -1,0 +1,113 @@
+"""Hush: what all parties build from what was said, and what a client pays for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from descant import FederatedData, Run, Task
+from descant.methods import Hush
+from tests import held
+from tests.methods.hush_loop import FULL, ROUNDS, D, M, matrix, run
+from tests.methods.runs import N, Vector, cohort_of, column, far
+
+
+def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], Run]:
+    """The q of every step, read from the bytes that were said, by bits; and the whole run."""
+    assert method.bits is not None
+    steps = []
+    for rounds in range(1, ROUNDS + 1):  # a shorter run is the beginning of a longer one
+        done = run(task, data, method, rounds=rounds, cohort=3)
+        server = held.by_server(done)
+        octets = method.said(server["q"], server["span"]).numpy()
+        span, bits = octets[:8].view(np.float64)[0], np.unpackbits(octets[8:], bitorder="little")
+        weights = 2 ** np.arange(method.bits)
+        points = np.array([int(bits[i * method.bits :][: method.bits] @ weights) for i in range(M)])
+        steps.append(span * (2 * points / (2**method.bits - 1) - 1))
+        assert len(octets) == 8 + -(-M * method.bits // 8)
+    return steps, done
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize(("bits", "pool", "beta"), [(8, None, 0.6), (3, 2, 0.6), (4, 2, 0.0), (1, 1, 0.9)])
+def test_all_parties_build_w_from_what_was_said(
+    data: FederatedData, linear: Task, bits: int, pool: int | None, beta: float, nearest: bool
+) -> None:
+    """Step by step; and, with a pool, from the sums of each subspace."""
+    method = Hush(**FULL | {"bits": bits}, pool=pool, beta=beta, nearest=nearest)
+    steps, done = said(linear, data, method)
+    x0 = linear.start().numpy()
+    w, velocity = x0, np.zeros(D)
+    for t, q in enumerate(steps):
+        velocity = beta * velocity + matrix(method, t, linear).T @ q
+        w = w + velocity
+    assert far(held.shared(done), w) <= 1e-12 and far(w, x0) > 1e-2
+    assert far(held.by_server(done)["velocity"], velocity) <= 1e-12
+    if pool is not None:
+        A, B = np.zeros((pool, M)), np.zeros((pool, M))
+        for t, q in enumerate(steps):
+            A[t % pool] += q
+            B[t % pool] += beta ** (ROUNDS - 1 - t) * q
+        U = np.stack([matrix(method, j, linear) for j in range(pool)])
+        anew = x0 + np.einsum("pmd,pm->d", U, (A - beta * B) / (1 - beta))
+        assert far(held.shared(done), anew) <= 1e-12
+        assert method.numbers(D) == min(D, pool * M) * (2 if beta else 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "anew"),
+    [
+        ({"bits": None}, 2 * D * 8),  # w and the velocity
+        ({"bits": None, "beta": 0.0}, D * 8),
+        ({"bits": None, "pool": 1}, 2 * M * 8),
+        ({"bits": None, "pool": 2, "beta": 0.0}, 2 * M * 8),
+        ({"bits": 5}, 2 * D * 8),
+        ({"bits": 5, "pool": 1, "beta": 0.0}, M * 8),
+    ],
+    ids=str,
+)
+@pytest.mark.few(3)
+def test_a_client_pays_for_what_it_missed_or_for_all_anew(
+    data: FederatedData, linear: Task, settings: dict[str, Any], anew: int
+) -> None:
+    rounds, cohort = 14, 1
+    method = Hush(**FULL | {"steps": 1} | settings)
+    done = run(linear, data, method, rounds=rounds, cohort=cohort)
+    one = 8 * M if method.bits is None else 8 + 4  # of doubles: numbers, or a span and 25 bits
+    known, paid, cheaper = [0] * N, [0] * N, set()
+    for t in range(1, rounds + 1):
+        for k in cohort_of(t, cohort):
+            missed = one * (t - 1 - known[k])
+            cheaper.add(anew < missed)
+            paid[k] += min(missed, anew)
+            known[k] = t - 1
+    assert done.history.spent[rounds]["bytes_down"].tolist() == paid
+    assert held.by_clients(done)["known"].tolist() == known
+    assert cheaper == {True, False} or (method.bits == 5 and method.pool is None)
+    assert column(done, "bytes_up") == [one + 4] * rounds, "what is said, and the number of examples"
+
+
+def test_mail_that_is_lost_is_no_step(data: FederatedData, linear: Task) -> None:
+    done = run(linear, data, Hush(**FULL), cohort=1, lost=0.5, rounds=12)
+    received = [row["received"] for row in done.history.rounds]
+    assert 0 < sum(received) < 12
+    assert int(held.by_server(done)["step"]) == sum(received)
+
+
+@pytest.mark.slow
+def test_numbers_in_few_bits_are_right_in_the_mean(data: FederatedData, linear: Task) -> None:
+    """After one round, over seeds, which draw other subspaces: each beside its own run without rounding."""
+    gaps = []
+    for seed in range(40):
+        exact, coarse = (
+            held.shared(run(linear, data, Hush(**FULL | {"bits": bits}), rounds=1, seed=seed)) for bits in (None, 2)
+        )
+        gaps.append(coarse - exact)
+    gap = torch.stack(gaps)
+    assert float(gap.abs().mean()) > 1e-3, "it is rounded"
+    error = gap.std(0) / len(gap) ** 0.5
+    assert float((gap.mean(0) / error).abs().max()) < 4
