@@ -2,11 +2,13 @@
 
     descant compare examples/hush.yaml
     python examples/hush/chart.py runs/hush docs/images/hush-digits.svg
+    python examples/hush/chart.py runs/mnist-20 some.svg "MNIST by writer" Local Ditto "Hush 1/27, 3 bits"
 
 Accuracies are those of table.py: of the clients' own models, in the round chosen on validation data. A point is the
 mean over clients and seeds, with its 95 % interval over seeds (Student's t; none with one seed). Bytes are those of
 all clients and rounds, up and down, on a log axis. Of methods with the same bytes the first has its place, and the
-others stand to its right. A method that sends nothing is a dotted line. A thin line joins Hush with several `m`.
+others stand to its right. A method that sends nothing is a dotted line. A thin line joins Hush with several `m` and
+the same bits. Behind the title, the methods to draw can be named.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ def points(compared: dc.Comparison, metric: str) -> pl.DataFrame:
             print(f"# {label} has no figure: every seed collapsed", file=sys.stderr)
             continue
         low, high = (found.low, found.high) if found.seeds > 1 else (found.mean, found.mean)
-        joined = re.fullmatch(r"Hush 1/\d+", label) is not None
+        joined = re.fullmatch(r"Hush 1/\d+((, \d bits?)?)", label)
         row = {"method": label, "bytes": spent[label], "mean": found.mean, "low": low, "high": high}
-        rows.append(row | {"joined": joined})
+        rows.append(row | {"joined": None if joined is None else f"Hush{joined[1]}"})
     if not rows:
         return pl.DataFrame()
     aside = pl.int_range(pl.len()).over("bytes")
@@ -56,8 +58,8 @@ def figure(frame: pl.DataFrame, metric: str, title: str) -> Figure:
     x = alt.X("bytes:Q", title="bytes of all clients, up and down", scale=alt.Scale(type="log"), axis=axis)
     y = alt.Y("mean:Q", title=f"test {metric}", scale=scale(frame["low"], frame["high"]))
     heard = alt.Chart().transform_filter("datum.bytes > 0").encode(x)
-    joined = heard.transform_filter("datum.joined").mark_line(color="#7A7A7A", strokeWidth=1).encode(y)
-    layers = [joined]
+    joined = heard.transform_filter("datum.joined !== null").mark_line(color="#7A7A7A", strokeWidth=1)
+    layers = [joined.encode(y, detail="joined:N")]
     for aside in sorted(set(frame["aside"])):
         those = heard.transform_filter(f"datum.aside == {aside}")
         reach = those.mark_rule(strokeWidth=2, xOffset=APART * aside)
@@ -70,14 +72,17 @@ def figure(frame: pl.DataFrame, metric: str, title: str) -> Figure:
 
 
 def main() -> None:
-    if len(sys.argv) not in (3, 4):
+    if len(sys.argv) < 3:
         raise SystemExit(__doc__)
     folder, path = map(Path, sys.argv[1:3])
     runs = [dc.load(found.parent) for found in sorted(folder.glob("*/run.json"))]
     if not runs:
         raise SystemExit(f"there are no runs in {folder}: give the folder that descant compare wrote to")
-    metric = runs[0].history.metric
-    title = sys.argv[3] if len(sys.argv) == 4 else f"Test {metric} against bytes: {runs[0].config['data']['name']}"
+    metric, labels = runs[0].history.metric, [str(run.config["label"]) for run in runs]
+    if unknown := [label for label in sys.argv[4:] if label not in labels]:
+        raise SystemExit(f"no run in {folder} is called {unknown[0]!r}: there are {', '.join(sorted(set(labels)))}")
+    runs = [run for run, label in zip(runs, labels, strict=True) if label in (sys.argv[4:] or labels)]
+    title = sys.argv[3] if len(sys.argv) > 3 else f"Test {metric} against bytes: {runs[0].config['data']['name']}"
     frame = points(dc.Comparison(runs), metric)
     if frame.is_empty():
         raise SystemExit(f"every run in {folder} collapsed: there is nothing to draw")
