@@ -87,6 +87,7 @@ def main() -> None:
     if frame.is_empty():
         raise SystemExit(f"every run in {folder} collapsed: there is nothing to draw")
     drawn = figure(frame, metric, title).chart.to_dict()
+    drawn["config"]["legend"]["columnPadding"] = 40  # fonts of other machines are wider
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     text = vl_convert.vegalite_to_svg(drawn, vl_version=version)
     path.parent.mkdir(parents=True, exist_ok=True)

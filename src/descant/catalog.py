@@ -161,7 +161,8 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
         if getattr(error, "filename", None) is not None:  # a file that is not there, or cannot be read
             raise
         said = f"{type(error).__name__}: {error}".split("\n")[0]
-        raise SettingError(f"{where}: {what} cannot be made of {shown(dict(settings))} ({said})") from error
+        given = "; it is called with the data first, as in def net(data, hidden=32)" if leading else ""
+        raise SettingError(f"{where}: {what} cannot be made of {shown(dict(settings))} ({said}){given}") from error
 
 
 def renamed(error: SettingError, where: str, fields: Iterable[str]) -> SettingError:

@@ -13,7 +13,7 @@ class Rounding(NamedTuple):
     """How coarsely numbers travel: each in so many `bits`, as a point of an even grid from -span to span.
 
     Without a `span`, it is the largest size among the numbers, and travels with them. Numbers are rounded at
-    random, so that the mean is right, or to the `nearest` point of the grid that fits them best.
+    random, so that the mean is right, or to the `nearest` point of the grid that fits them best (`fitting`).
     """
 
     bits: int
@@ -36,32 +36,43 @@ def rounded(v: Tensor, span: Tensor, bits: int, drawn: Tensor) -> Tensor:
 
 
 def nearest(v: Tensor, span: Tensor, bits: int) -> Tensor:
-    """The points of each row's grid that are nearest to v [S, n]."""
-    return rounded(v, span, bits, torch.full((), 0.5, dtype=torch.float64, device=v.device))
+    """The points of each row's grid that are nearest to v [S, n]. That of a negative `span` [S, 1] holds zero."""
+    even = rounded(v, span.abs(), bits, torch.full((), 0.5, dtype=torch.float64, device=v.device))
+    half = _half(bits)
+    zero = (v.double() / torch.where(span == 0, 1.0, span.abs()) * half).round().clamp(-half, half).add(half).long()
+    return torch.where(span < 0, zero, even)
 
 
 def fitting(v: Tensor, bits: int) -> Tensor:
-    """The span [S, 1] of each row's grid that leaves the least error ||v - nearest(v)||, of a few from mean |v| to
-    max |v|.
+    """The span [S, 1] of each row's grid that leaves the least error ||v - nearest(v)||, of a few whose size is
+    from mean |v| to max |v|: with 2^bits points or, where it is negative, with one less and zero among them.
 
     That error is below ||v||: with the span mean |v|, points -span and span alone would leave
-    sum_i (|v_i| - mean |v|)^2 = ||v||^2 - n (mean |v|)^2, and the points between them are never farther.
+    sum_i (|v_i| - mean |v|)^2 = ||v||^2 - n (mean |v|)^2, and the points between them are never farther. Where many
+    numbers are zero, points on both sides of it would add the same to all messages; a point there adds nothing.
     """
-    sizes = v.double().abs()
-    mean, peak = sizes.mean(1, keepdim=True), sizes.amax(1, keepdim=True)
-    best, least = mean.to(v.dtype), torch.full_like(mean, torch.inf)
+    peak = v.abs().amax(1, keepdim=True) if v.shape[1] else v.new_zeros(len(v), 1)
+    unit = v.double() / torch.where(peak > 0, peak, 1.0)  # so that no square is too small or too large to tell
+    mean = unit.abs().mean(1, keepdim=True) if v.shape[1] else unit.new_zeros(len(v), 1)
+    best, least = mean, torch.full_like(mean, torch.inf)
     for i in range(_TRIED):
-        t = i / (_TRIED - 1)
-        span = (mean ** (1 - t) * peak**t).to(v.dtype)
-        error = (on_grid(nearest(v, span, bits), span, bits).double() - v).square().sum(1, keepdim=True)
-        best, least = torch.where(error < least, span, best), torch.minimum(error, least)
-    return best
+        size = mean ** (1 - i / (_TRIED - 1))
+        for span in (size, -size) if bits > 1 else (size,):
+            error = (on_grid(nearest(unit, span, bits), span, bits) - unit).square().sum(1, keepdim=True)
+            best, least = torch.where(error < least, span, best), torch.minimum(error, least)
+    return (best * peak.double()).to(v.dtype)
 
 
 def on_grid(points: Tensor, span: Tensor, bits: int) -> Tensor:
     """The numbers that points [S, n] of the grid stand for, in the type of the `span` [S, 1]."""
-    unit = points.double() * (2 / ((1 << bits) - 1)) - 1
-    return (span.double() * unit).to(span.dtype)
+    even = points.double() * (2 / ((1 << bits) - 1)) - 1
+    zero = (points.double() - _half(bits)) / _half(bits)
+    return (span.abs().double() * torch.where(span < 0, zero, even)).to(span.dtype)
+
+
+def _half(bits: int) -> int:
+    """How many points a grid that holds zero has on each side of it."""
+    return max(1, (1 << (bits - 1)) - 1)
 
 
 def packed(points: Tensor, bits: int) -> Tensor:

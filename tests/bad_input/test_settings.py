@@ -33,6 +33,27 @@ def test_a_comparison_that_cannot_be_meant_is_refused_by_name(tmp_path: Path, ov
         refused(descant("compare", "two.yaml", "-q", "--set", override, cwd=tmp_path), said)
 
 
+@pytest.mark.parametrize("first", ["-1", "2"])
+def test_a_first_round_that_no_run_will_have_is_refused_before_anything_runs(tmp_path: Path, first: str) -> None:
+    (tmp_path / "two.yaml").write_text(COMPARISON)
+    (tmp_path / "bytes.yaml").write_text(f"{COMPARISON}targets: [0.5]\n")
+    (tmp_path / "table.yaml").write_text(f"{COMPARISON}attacks: [sign-flip]\nfractions: [0.4]\n")
+    with without_training():
+        for command, file in (("compare", "two.yaml"), ("budget", "bytes.yaml"), ("robustness", "table.yaml")):
+            done = descant(command, file, "-q", "--first", first, cwd=tmp_path)
+            refused(done, f"--first {first}: it must be from 0 to 1, the last round of a run")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_module_that_does_not_take_the_data_is_told_of_it(tmp_path: Path) -> None:
+    plain = "import torch\nclass Plain(torch.nn.Module):\n    def __init__(self): pass\n"
+    (tmp_path / "plain_net.py").write_text(plain)
+    (tmp_path / "run.yaml").write_text(GOOD.replace("model: linear", "model: plain_net:Plain"))
+    with without_training():
+        done = descant("run", "run.yaml", "-q", cwd=tmp_path)
+    refused(done, "it is called with the data first, as in def net(data, hidden=32)")
+
+
 def test_a_file_of_the_other_command_is_pointed_to_it(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(GOOD)
     (tmp_path / "two.yaml").write_text(COMPARISON)

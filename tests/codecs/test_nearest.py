@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 from toys.post import blank, returned
 
-from descant.codecs import Uniform
+from descant.codecs import CodecError, Uniform
 from descant.mail import Mail
 from descant.rounding import fitting, nearest, on_grid
 
@@ -26,13 +26,15 @@ def updates(post: Any, leaf: Tensor) -> Mail:
 @pytest.mark.parametrize("bits", [1, 2, 5])
 def test_every_number_goes_to_the_nearest_point_of_its_grid(post: Any, bits: int) -> None:
     v = np.random.default_rng(0).normal(size=(3, 21)) ** 3
+    v[1, :15] = 0.0  # which takes a grid with a zero, where there are bits for it
     mail = updates(post, torch.from_numpy(v))
     codec = Uniform(bits=bits, nearest=True)
     _, payloads = codec.encode(mail.ctx, {}, mail)
     back = codec.decode(mail.ctx, {}, payloads, blank(mail))[1]["x"].numpy()
     for k, payload in enumerate(payloads):
         span = np.frombuffer(payload[:8], np.float64)[0]
-        grid = np.linspace(-span, span, 2**bits)
+        assert span < 0 or k != 1 or bits == 1
+        grid = np.linspace(-abs(span), abs(span), 2**bits - (span < 0))
         assert np.abs(back[k] - grid[np.abs(v[k][:, None] - grid).argmin(1)]).max() < 1e-12
         assert len(payload) == 8 + -(-21 * bits // 8)
 
@@ -45,10 +47,10 @@ def test_the_error_is_smaller_than_the_update(v: np.ndarray, bits: int) -> None:
     rows = torch.from_numpy(v)
     span = fitting(rows, bits)
     error = (on_grid(nearest(rows, span, bits), span, bits) - rows).square().sum(1)
-    mean = rows.abs().mean(1)
+    mean, size = rows.abs().mean(1), span[:, 0].abs()
     whole = rows.square().sum(1)
     assert bool((error <= whole - 9 * mean**2 + 1e-9 * whole).all())
-    assert bool(((span[:, 0] >= mean * (1 - 1e-9)) & (span[:, 0] <= rows.abs().amax(1) * (1 + 1e-9))).all())
+    assert bool(((size >= mean * (1 - 1e-9)) & (size <= rows.abs().amax(1) * (1 + 1e-9))).all())
 
 
 @pytest.mark.parametrize(("bits", "least"), [(1, 0.3634), (2, 0.1188), (3, 0.03744), (4, 0.01154)])
@@ -66,6 +68,35 @@ def test_random_rounding_errs_more_and_is_right_on_average(post: Any) -> None:
     assert float((close - v).square().sum()) < 0.15 * float((random - v).square().sum())
     assert float((random * v).sum() / v.square().sum()) == pytest.approx(1.0, abs=0.1)
     assert 0.8 < float((close * v).sum() / v.square().sum()) < 0.95
+
+
+@pytest.mark.parametrize("zeros", [0.5, 0.9])
+@pytest.mark.parametrize("bits", [2, 3, 8])
+def test_what_is_zero_in_all_messages_stays_zero(post: Any, bits: int, zeros: float) -> None:
+    """Points on both sides of zero would move it by as much in every message, and in their mean."""
+    v = torch.randn(20, 400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    v[:, : int(zeros * 400)] = 0.0
+    back = returned(Uniform(bits=bits, nearest=True), updates(post, v))["x"]
+    assert torch.equal(back[v == 0], v[v == 0])
+    error, whole = float((back - v).square().sum()), float(v.square().sum())
+    assert error < {2: 0.25, 3: 0.06, 8: 1e-3}[bits] * whole
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-165, 1.0, 1e160, 1e308])
+def test_numbers_of_any_size_are_rounded_as_well(scale: float) -> None:
+    """Their squares, or their sum, need not be numbers."""
+    unit = torch.tensor([[0.9, -0.7, 0.3, -1.0, 0.55, 0.2]], dtype=torch.float64)
+    v = unit * scale
+    span = fitting(v, 8)
+    assert bool(span.isfinite().all())
+    near = on_grid(nearest(v, span, 8), span, 8) / scale
+    assert float((near - v / scale).abs().max()) < (1 / 255 if scale > 1e-300 else 0.01)
+
+
+def test_a_span_that_is_not_finite_is_refused(post: Any) -> None:
+    mail = updates(post, torch.ones(1, 9))
+    with pytest.raises(CodecError, match=r"the span of a message must be finite$"):
+        Uniform(nearest=True).decode(mail.ctx, {}, [np.float32(np.inf).tobytes() + b"\0" * 9], blank(mail))
 
 
 def test_nothing_stays_nothing(post: Any) -> None:

@@ -139,7 +139,7 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
     data = {"name": "synthetic", "clients": 4, "samples": 20, "dim": 4, "classes": 3}
     file = tmp_path / "budget.yaml"
     file.write_text(yaml.safe_dump({"data": data, "methods": methods, "rounds": 3, "mode": "vmap"}))
-    out = ["budget", str(file), "--out", str(tmp_path / "runs"), "-q", "--budget", "500", "--target", "0"]
+    out = ["budget", str(file), "--out", str(tmp_path / "runs"), "-q", "--budget", "500", "--target", "0.001"]
     told = CliRunner().invoke(app, [*out, "--json"])
     assert told.exit_code == 0, told.output
     rows = [row for line in told.stdout.splitlines() if (row := json.loads(line))["event"] == "budget"]
@@ -150,7 +150,7 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
             round, accuracy = within(run, 500) or (0, None)
             assert (row["value"], row["reached"]) == (accuracy, int(round > 0))
         else:
-            assert (row["value"], row["reached"]) == ((reaching(run, 0.0) or (0, None))[1], 1)
+            assert (row["value"], row["reached"]) == ((reaching(run, 0.001) or (0, None))[1], 1)
     assert len(rows) == 4 and (tmp_path / "runs" / "budget.csv").is_file()
     assert "together" in CliRunner().invoke(app, out, env={"COLUMNS": "120"}).stdout
 
@@ -245,6 +245,9 @@ def test_a_percentage_of_a_metric_that_is_a_share_is_refused_with_the_share() ->
         accuracy.budget(targets=[0.5, 80])
     with pytest.raises(SettingError, match="give a number from 0 to 1"):
         accuracy.budget(targets=800)
+    for target in (0, -1):
+        with pytest.raises(SettingError, match=rf"targets\[0\] = {target}: every model reaches that"):
+            accuracy.budget(targets=target)
     assert accuracy.budget(targets=1)["reached"].to_list() == [0]
     error = dc.Comparison([run_of([9.0, 3.0], None, [(1, 1)], higher=False)])
     assert error.budget(targets=80)["reached"].to_list() == [1], "an error may be above 1"

@@ -26,7 +26,8 @@ def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], R
         span, bits = octets[:8].view(np.float64)[0], np.unpackbits(octets[8:], bitorder="little")
         weights = 2 ** np.arange(method.bits)
         points = np.array([int(bits[i * method.bits :][: method.bits] @ weights) for i in range(M)])
-        steps.append(span * (2 * points / (2**method.bits - 1) - 1))
+        half = 2 ** (method.bits - 1) - 1  # a grid that holds zero has so many points on each side of it
+        steps.append(-span * (points - half) / half if span < 0 else span * (2 * points / (2**method.bits - 1) - 1))
         assert len(octets) == 8 + -(-M * method.bits // 8)
     return steps, done
 

@@ -76,3 +76,30 @@ def test_a_notebook_shows_the_page(report: Report, tmp_path: Path) -> None:
     shown = run.report(tmp_path / "page.html")._repr_html_()
     assert shown.startswith("<iframe srcdoc=") and "<script" not in shown
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("format", ["csv", "md", "latex"])
+def test_files_of_earlier_exports_are_replaced_and_nobody_elses(
+    report: Report, tmp_path: Path, format: str
+) -> None:
+    paths = report.save(tmp_path / "first", format)
+    first = [path.read_bytes() for path in paths]
+    paths[0].write_text("older")
+    assert [path.read_bytes() for path in report.save(tmp_path / "first", format)] == first
+    other = tmp_path / "other" / paths[-1].name
+    other.parent.mkdir()
+    other.write_text("my notes")
+    with pytest.raises(SettingError, match="is there already, and no report wrote it: choose another folder"):
+        report.save(other.parent, format)
+    assert other.read_text() == "my notes" and list(other.parent.iterdir()) == [other]
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("x")
+    with pytest.raises(SettingError, match=r"page\.html' is a file: name a folder for the files of format csv"):
+        report.save(tmp_path / "page.html", "csv")
+
+
+def test_tables_say_what_they_are_of(report: Report, tmp_path: Path) -> None:
+    for path in report.save(tmp_path, "md"):
+        assert report.experiments[0].title in path.read_text()

@@ -15,7 +15,7 @@ from descant.cli.budget import budget
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.export import export
-from descant.cli.options import File, First, GridFolder, Json, Quiet, Set, interruptible
+from descant.cli.options import File, First, GridFolder, Json, Quiet, Set, check_first, interruptible
 from descant.cli.plain import App
 from descant.cli.robustness import robustness
 from descant.cli.theory import theory
@@ -171,6 +171,7 @@ def compare(
     from descant.experiment.settings import read_settings
 
     grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
+    check_first(first, (cell.rounds for cell in grid.cells))  # before anything runs
     with interruptible(), Progress(quiet, as_json) as progress:
         results = list(progress.run(grid))
     if not as_json:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from descant.cli.console import out
-from descant.cli.options import RULES, File, First, GridFolder, Json, Quiet, Rule, Set, WhichRound, interruptible
+from descant.cli.options import (
+    RULES,
+    File,
+    First,
+    GridFolder,
+    Json,
+    Quiet,
+    Rule,
+    Set,
+    WhichRound,
+    check_first,
+    interruptible,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,9 +70,10 @@ def budget(
     said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
     grid = comparison(values, folder or Path("runs") / file.stem)
+    check_first(first, (cell.rounds for cell in grid.cells))  # before anything runs, as the targets are
     for cell in grid.cells:
         assert isinstance(cell.settings, RunSettings)
-        check_targets(goals, resolve(cell.settings.loss, cell.settings.metric).metric.name)  # before anything runs
+        check_targets(goals, resolve(cell.settings.loss, cell.settings.metric).metric.name)
     with interruptible(), Progress(quiet, as_json) as progress:
         found = Comparison(run for _, run in progress.run(grid))
     frame = budget_frame(found.runs, goals, rule=RULES[round], first=first)

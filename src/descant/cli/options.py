@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from descant.cli.console import err
-from descant.errors import BusyError
+from descant.errors import BusyError, SettingError
 
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="settings")]
 Set = Annotated[
@@ -21,6 +21,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress")]
 Json = Annotated[bool, typer.Option("--json", help="progress and results as JSON lines, for programs")]
 GridFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the grid's folder; default: runs/FILE")]
 First = Annotated[int, typer.Option(help="choose rounds from this one on")]
+
+
+def check_first(first: int, rounds: Iterable[int]) -> None:
+    """Refuse a first round that some of the runs to come, of so many `rounds`, would not have."""
+    last = min(rounds)
+    if not 0 <= first <= last:
+        raise SettingError(f"--first {first}: it must be from 0 to {last}, the last round of a run")
 
 
 class Rule(StrEnum):

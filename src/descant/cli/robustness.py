@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from descant.cli.console import out
-from descant.cli.options import RULES, File, First, GridFolder, Json, Quiet, Rule, Set, WhichRound, interruptible
+from descant.cli.options import (
+    RULES,
+    File,
+    First,
+    GridFolder,
+    Json,
+    Quiet,
+    Rule,
+    Set,
+    WhichRound,
+    check_first,
+    interruptible,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +56,7 @@ def robustness(
     where = folder or Path("runs") / file.stem
     check_page(where / "robustness.html")  # before anything runs
     grid, rule = attack_grid(read_settings(file, set), where), RULES[round]
+    check_first(first, (cell.rounds for cell in grid.grid.cells))
     with interruptible(), Progress(quiet, as_json) as progress:
         found = Robustness(grid.placed(list(progress.run(grid.grid))))
     written = found.save(where, rule=rule, first=first)

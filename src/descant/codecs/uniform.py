@@ -28,8 +28,9 @@ class Uniform(UpdateCodec):
     remembered. A message that is not finite is refused.
 
     With `nearest`, a number goes to the nearest of them, and s is chosen so that the error is small: it is always
-    smaller than the update, and much smaller than with random rounding where bits are few. What arrives is a little
-    too short on average, and the mean of many messages keeps some of the error.
+    smaller than the update, and much smaller than with random rounding where bits are few. Where many numbers are
+    zero, one number less is used, and zero is among them; the sign of s tells. What arrives is a little too short
+    on average, and the mean of many messages keeps some of the error.
     """
 
     name: ClassVar[str] = "uniform"
@@ -63,7 +64,7 @@ class Uniform(UpdateCodec):
         """The span [S, 1] of each row's grid."""
         if self.span is not None:
             return torch.full_like(rows[:, :1], self.span)
-        return fitting(rows, self.bits) if self.nearest and rows.shape[1] else peaks(rows)[0]
+        return fitting(rows, self.bits) if self.nearest else peaks(rows)[0]
 
     def unpack(self, leaf: Leaf, copies: Tree, payloads: list[bytes], like: Tensor) -> tuple[Tree, Tensor]:
         n, kind, updates = like.shape[1], wide(like[:0]), torch.zeros_like(like)
@@ -73,7 +74,8 @@ class Uniform(UpdateCodec):
         for lot in lots(*like.shape):
             rows = rows_of(payloads[lot], form, like.device)
             span = rows.get("span", kind.new_full((1, 1), self.span or 0.0))
-            if not bool(((span >= 0) & span.isfinite()).all()):
-                raise CodecError("the span of a message must be finite, and zero or more")
+            if not bool(span.isfinite().all()) or (not self.nearest and bool((span < 0).any())):
+                more = "" if self.nearest else ", and zero or more"
+                raise CodecError(f"the span of a message must be finite{more}")
             updates[lot] = on_grid(unpacked(rows["points"], self.bits, n), span, self.bits).to(like.dtype)
         return copies, updates

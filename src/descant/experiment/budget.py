@@ -61,8 +61,11 @@ class Goals:
 
 
 def check_targets(goals: Goals, metric: str) -> None:
-    """Refuse a target above 1 of a metric that is a share, such as the accuracy: a percentage was meant."""
+    """Refuse a target of a metric that is a share, such as the accuracy, if it is 0 or less, or above 1."""
     for i, target in enumerate(goals.targets if metric in METRICS else ()):
+        if target <= 0:
+            remedy = "every model reaches that; give a number above 0, up to 1"
+            raise SettingError(f"targets[{i}] = {target:g}: {remedy}")
         if target > 1:
             remedy = f"{target / 100:g} for {target:g} %" if target <= 100 else "a number from 0 to 1"
             raise SettingError(f"targets[{i}] = {target:g}: the metric '{metric}' is a share: give {remedy}")

@@ -40,8 +40,8 @@ class OneProjection(Hush):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shorter = not self.feedback or self.gain is None or self.gain <= 2
-        require(self, "gain", shorter, "at most 2 with feedback, or what is left over grows without end")
+        shorter = not self.feedback or self.gain is None or self.gain <= 1
+        require(self, "gain", shorter, "at most 1 with feedback, or what is left over may grow without end")
 
     def stretch(self, d: int) -> float:
         """sqrt(g)."""

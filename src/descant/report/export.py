@@ -6,19 +6,23 @@ import csv
 import io
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import vl_convert
 from altair import SCHEMA_VERSION
 
+from descant.errors import SettingError
 from descant.files import write
+from descant.report.page import facts
 from descant.report.tables import RULES, Table, overview, summary_rows
 
 if TYPE_CHECKING:
     from descant.report.report import Report
 
 FORMATS = ("html", "png", "svg", "csv", "md", "latex")
+_WRITTEN = ".descant-report"  # in a folder: the names of the files that exports wrote there, one a line
 _LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"±": "$\\pm$", "–": "--", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "\\": "\\textbackslash{}"}
@@ -26,9 +30,22 @@ _LATEX = str.maketrans(
 
 
 def export(report: Report, folder: Path, format: str) -> list[Path]:
-    """Write every figure (png, svg) or table (csv, md, latex) of a report into a folder; the files written."""
+    """Write every figure (png, svg) or table (csv, md, latex) of a report into a folder; the files written.
+
+    Files of earlier exports are replaced, and nobody else's.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise SettingError(f"'{folder}' is a file: name a folder for the files of format {format}")
     folder.mkdir(parents=True, exist_ok=True)
     contents = dict(_pictures(report, format) if format in ("png", "svg") else _tables(report, format))
+    written = folder / _WRITTEN
+    ours = set(written.read_text(encoding="utf-8").split("\n")) if written.exists() else set()
+    for name in contents:
+        if (folder / name).exists() and name not in ours:
+            remedy = "choose another folder, or remove it first"
+            raise SettingError(f"'{folder / name}' is there already, and no report wrote it: {remedy}")
+    listed = "\n".join(sorted(ours | set(contents)))
+    write(written, lambda temporary: temporary.write_text(listed, encoding="utf-8"))
     for name, content in contents.items():
         data = content if isinstance(content, bytes) else content.encode()
         write(folder / name, lambda temporary, data=data: temporary.write_bytes(data))  # type: ignore[misc]
@@ -64,6 +81,8 @@ def _tables(report: Report, format: str) -> Iterable[tuple[str, str]]:
         for rule in RULES:
             if any(f"{experiment.model}.round@{rule}" in row.mean for row in found):
                 table = overview(experiment, found, rule, full=True)
+                about = f"{experiment.title}: {facts(experiment.entries[0].config)}"
+                table = replace(table, caption=f"{about} {table.caption}")
                 text = _markdown(table) if format == "md" else _latex(table)
                 yield f"{experiment.key}-{rule}.{'md' if format == 'md' else 'tex'}", text
 
