@@ -117,3 +117,16 @@ def test_two_that_are_equal_are_said_to_be(folder: Path) -> None:
         run.config["label"] = "the same again"
     said = verdict(gather([*experiment.entries[0].runs, *copied.entries[0].runs])[0])
     assert "have the same mean test accuracy" in said and "above" not in said
+
+
+def test_behind_two_that_are_equal_the_next_is_named(folder: Path) -> None:
+    [experiment] = Report.of(folder).experiments
+    best, second = (entry.label for entry, *_ in ranked(experiment)[:2])
+    [copied] = Report.of(folder).experiments
+    twins = next(entry for entry in copied.entries if entry.label == best).runs
+    for run in twins:
+        run.config["label"] = "the same again"
+    every = [run for entry in experiment.entries for run in entry.runs]
+    said = verdict(gather([*every, *twins])[0])
+    assert "have the same mean test accuracy" in said
+    assert f"{second} comes next, " in said and " below (paired over 2 seeds" in said

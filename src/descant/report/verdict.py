@@ -111,7 +111,11 @@ def verdict(experiment: Experiment) -> str:
         return f"{said}; no seed is common to it and {second.label}, so that the two cannot be paired."
     side = "above" if better else "below"
     if gap.mean == 0:
-        return f"{best.label} and {second.label} have the same mean test {metric}, {short(level)}."
+        said = f"{best.label} and {second.label} have the same mean test {metric}, {short(level)}."
+        if len(order) > 2 and (next_gap := paired(values, order[2][1], better)) is not None:
+            apart = f"{gap_text(abs(next_gap.mean))} {'below' if better else 'above'}"
+            said += f" {order[2][0].label} comes next, {apart} ({next_gap.support})."
+        return said
     said += f": {gap_text(abs(gap.mean))} {side} {second.label} ({gap.support})."
     if gap.seeds < 2:
         return said
