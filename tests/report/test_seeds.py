@@ -129,4 +129,4 @@ def test_behind_two_that_are_equal_the_next_is_named(folder: Path) -> None:
     every = [run for entry in experiment.entries for run in entry.runs]
     said = verdict(gather([*every, *twins])[0])
     assert "have the same mean test accuracy" in said
-    assert f"{second} comes next, " in said and " below (paired over 2 seeds" in said
+    assert f"{second} comes next, " in said and " below (95 % interval" in said
