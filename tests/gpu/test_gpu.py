@@ -91,6 +91,37 @@ def test_convolutions_too(unfold: bool) -> None:
     torch.testing.assert_close(held.shared(found[0]), held.shared(found[1]), rtol=1e-7, atol=1e-9)
 
 
+def normalized(device: str, mode: str, **more: Any) -> dc.Run:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+    ).double()
+    method = dc.methods.FedAvg(epochs=2, batch=4)
+    return dc.simulate(dc.Task(model), images(), method, rounds=ROUNDS, device=device, mode=mode, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["vmap", "compile", "auto"])
+@pytest.mark.parametrize("drop_last", [True, False])  # if minibatches are all of one length, they are captured
+def test_batchnorm_too(mode: str, drop_last: bool) -> None:
+    ours = normalized("cuda", mode, drop_last=drop_last)
+    assert not ours.config["execution"]["fallbacks"]
+    theirs = normalized("cpu", "vmap", drop_last=drop_last)
+    torch.testing.assert_close(held.shared(ours), held.shared(theirs), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["vmap", "compile"])
+def test_steps_are_captured(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from descant.execution import captured
+
+    made: list[Any] = []
+    plain = captured._Graph.__init__
+    monkeypatch.setattr(
+        captured._Graph, "__init__", lambda self, *args, **more: (made.append(self), plain(self, *args, **more))[1]
+    )
+    run(dc.methods.Ditto(steps=5, batch=8), "cuda", mode=mode)
+    assert len(made) == 2  # the shared model's and the personal models'
+
+
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "lp-proj", "flame", "scaffold", "l2sgd", "hush"])
 @pytest.mark.parametrize("mode", ["compile", "vmap"])
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(method: str, mode: str, tmp_path: Path) -> None:

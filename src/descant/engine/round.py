@@ -15,7 +15,7 @@ from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, HealthRecord, RoundRecord
 from descant.engine.server import Server
-from descant.execution import Compile, Loop
+from descant.execution import Loop, Vmap
 from descant.mail import Form, Mail
 from descant.mirrors import host, parts, sent
 from descant.trees import Tree
@@ -124,7 +124,7 @@ class Round:
     def take_at_once(self, clients: int) -> None:
         """Train so many clients at once from now on."""
         self.at_once, self._next, execution = clients, None, self.clients.execution
-        if isinstance(execution, Compile):
+        if isinstance(execution, Vmap):
             execution.resize(clients)
 
     def look(self, ctx: Context) -> None:
