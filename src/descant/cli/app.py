@@ -168,10 +168,12 @@ def compare(
     from descant.cli.progress import Progress
     from descant.cli.tables import comparison_table, print_figure
     from descant.experiment.grid import comparison
+    from descant.experiment.promised import refuse_unknown_figures
     from descant.experiment.settings import read_settings
 
     grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
     check_first(first, (cell.rounds for cell in grid.cells))  # before anything runs
+    refuse_unknown_figures(grid, figures or ())
     with interruptible(), Progress(quiet, as_json) as progress:
         results = list(progress.run(grid))
     if not as_json:

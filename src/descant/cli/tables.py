@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from descant.cli.fit import Column, print_fitted
-from descant.errors import unknown
 from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.harm import worse_than_alone
@@ -141,13 +140,13 @@ def _harmed(runs: dict[str, list[Run]], found: Sequence[LabelRow], rule: str, fi
 
 
 def print_figure(results: Sequence[tuple[Cell, Run]], name: str, console: Console, first: int = 0) -> None:
-    """Print one figure by its name: a row a method, a column a seed, and their mean."""
+    """Print one figure by its name: a row a method, a column a seed, and their mean.
+
+    A run may be without it: one that collapses early, say, has no round that could be chosen.
+    """
     names = data_names(run for _, run in results)
     on = {data: f", on {of}" if len(names) > 1 else "" for data, of in names.items()}
     figures = [(f"{cell.label}{on[data_of(run)]}", cell.seed, run.summary(first)) for cell, run in results]
-    known = dict.fromkeys(figure for _, _, found in figures for figure in found)
-    if name not in known:
-        raise unknown("figure", name, known)
     labels = list(dict.fromkeys(label for label, _, _ in figures))
     seeds = list(dict.fromkeys(seed for _, seed, _ in figures))
     values = {(label, seed): found.get(name) for label, seed, found in figures}
