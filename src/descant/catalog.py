@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin
 
@@ -21,7 +21,7 @@ from descant.codecs import CODECS, Codec
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, DataError, FederatedData, Partition
 from descant.datasets import DATASETS
-from descant.errors import SettingError, TaskError, shown, unknown
+from descant.errors import SettingError, TaskError, names_field, renamed, shown, unknown
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
@@ -60,7 +60,6 @@ BASES: dict[str, type] = {
     "partitions": Partition,
 }
 _MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module, "metrics": Metric}
-_OWN = re.compile(r"(?:[\w+-]+(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # `some.module.Name`
 NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
@@ -153,9 +152,8 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
     except TaskError as error:
         raise TaskError(f"{where}: {error}") from error
     except DataError as error:
-        said = str(error)
-        if (own := _OWN.match(said)) is not None and own[1] in values:  # of a field, not of a client or a file
-            raise DataError(f"{where}.{said[own.start(1) :]}") from error
+        if names_field(error, values):  # and not a client or a file
+            raise DataError(str(renamed(error, where, values))) from error
         raise
     except Exception as error:
         if getattr(error, "filename", None) is not None:  # a file that is not there, or cannot be read
@@ -163,17 +161,6 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
         said = f"{type(error).__name__}: {error}".split("\n")[0]
         given = "; it is called with the data first, as in def net(data, hidden=32)" if leading else ""
         raise SettingError(f"{where}: {what} cannot be made of {shown(dict(settings))} ({said}){given}") from error
-
-
-def renamed(error: SettingError, where: str, fields: Iterable[str]) -> SettingError:
-    """An error of a part that knows its own name alone, with where the user wrote the part and its `fields`."""
-    said = str(error)
-    if said.startswith((f"{where}.", f"{where}:", f"{where} ")):
-        return error
-    own = _OWN.match(said)
-    if own is not None and own[1] in fields:
-        return SettingError(f"{where}.{said[own.start(1) :]}")
-    return SettingError(f"{where}: {said}")
 
 
 def _values(

@@ -224,7 +224,7 @@ OVERRIDES: list[tuple[str, str]] = [
     ("data={name: digits, partition: 3}", "data.partition = 3"),
     ("data={name: digits, partition: iid}", "data.partition: partition 'iid' needs a value for clients"),
     ("data={name: digits, partition: {name: iid, clients: 0}}", "data.partition.clients = 0"),
-    ("data={name: digits, partition: {name: iid, clients: 9999}}", "clients = 9999"),
+    ("data={name: digits, partition: {name: iid, clients: 9999}}", "data.partition.clients = 9999"),
     ("data={name: digits, partition: {name: dirichlet, clients: 5, alpha: .inf}}", "data.partition.alpha = inf"),
     ("data={name: digits, clients: 0}", "data.clients = 0"),
     ("data={name: digits, labels: 11}", "data.labels = 11"),
