@@ -61,6 +61,7 @@ BASES: dict[str, type] = {
 }
 _MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module, "metrics": Metric}
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # `some.module.Name`
+_NAMES = 5  # that an error lists
 NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
 
@@ -131,7 +132,9 @@ def _opened(kind: str, spec: Spec, path: str | None) -> tuple[str, Callable[...,
     where = f"{path}: " if path else ""
     if not isinstance(name, str):
         example = next(iter(CATALOG[kind]))
-        raise SettingError(f"{where}a {_singular(kind)} needs a name, as in {{name: {example}}}; got {shown(spec)}")
+        raise SettingError(
+            f"{where}{_a(_singular(kind))} needs a name, as in {{name: {example}}}; got {shown(spec)}"
+        )
     try:
         return name, _find(kind, name), settings
     except SettingError as error:
@@ -272,11 +275,24 @@ def _value(where: str, kind: Any, value: Any) -> Any:
         others = tuple(k for k in get_args(kind) if k not in nested)
         if isinstance(value, Mapping) or (isinstance(value, str) and others == (type(None),)):
             return _part(where, nested[0], value)
-        kind = Union[others]  # noqa: UP007
+        return typed(where, Union[others], value, also=f"a mapping with the {_names_of(nested[0])}")  # noqa: UP007
     return typed(where, kind, value)
 
 
 def _part(where: str, base: type, value: Any) -> Any:
     if not isinstance(value, str | Mapping):
-        raise SettingError(f"{where} = {shown(value)}: it must be a name, or a mapping with a name and fields")
+        what = f"the {_names_of(base)}, or a mapping with a name and fields"
+        raise SettingError(f"{where} = {shown(value)}: it must be {what}")
     return build(NESTED[base], value, path=where)
+
+
+def _names_of(base: type) -> str:
+    """How a part of a kind is named in a file."""
+    kind = NESTED[base]
+    names = list(CATALOG[kind])
+    more = ", ..." if len(names) > _NAMES else ""
+    return f"name of {_a(_singular(kind))} (`descant list {kind}`: {', '.join(names[:_NAMES])}{more})"
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
