@@ -31,7 +31,7 @@ from descant.errors import SettingError, TaskError, unknown
 from descant.experiment.keeping import Round
 from descant.experiment.models import KINDS
 from descant.experiment.modules import fill, like_data
-from descant.files import make_folder, write_bytes, write_json
+from descant.files import claim_folder, write_bytes, write_json
 from descant.sealed import write_tensors
 from descant.version import __version__
 
@@ -80,7 +80,7 @@ def export(
     module = run.models.template(model).eval() if programs or onnx else None
     if module is not None:
         saves |= _programs(module, run.config, formats)
-    make_folder(folder)
+    claim_folder(folder)
     written, entries = [], []
     for each in wanted:
         tensors = run.models.trained(each.kind, each.client, round)

@@ -30,6 +30,7 @@ from descant.experiment.lock import at_work
 from descant.experiment.ready import Ready
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
+from descant.files import claim_folder
 from descant.methods import Method
 
 _BLINK = 0.2  # seconds
@@ -60,6 +61,8 @@ class Grid:
         it trains is refused before the first one is run.
         """
         self.check()
+        if self.folder is not None and not self.folder.is_dir():  # finished cells may lie where nobody can write
+            claim_folder(self.folder)
         waiting, left_out, looked_again = list(self.cells), 0, False
         while waiting:
             busy: list[Cell] = []

@@ -14,7 +14,7 @@ import vl_convert
 from altair import SCHEMA_VERSION
 
 from descant.errors import SettingError
-from descant.files import write
+from descant.files import claim_folder, write
 from descant.report.page import facts
 from descant.report.tables import RULES, Table, overview, summary_rows
 
@@ -36,7 +36,7 @@ def export(report: Report, folder: Path, format: str) -> list[Path]:
     """
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"'{folder}' is a file: name a folder for the files of format {format}")
-    folder.mkdir(parents=True, exist_ok=True)
+    claim_folder(folder)
     contents = dict(_pictures(report, format) if format in ("png", "svg") else _tables(report, format))
     written = folder / _WRITTEN
     ours = set(written.read_text(encoding="utf-8").split("\n")) if written.exists() else set()
