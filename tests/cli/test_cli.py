@@ -64,6 +64,9 @@ def test_compare_prints_a_row_a_method_and_reads_finished_cells(tmp_path: Path) 
     assert "Not at equal compute" in done.out
     again = descant("compare", str(file), cwd=tmp_path)
     assert again.out == done.out and not again.err
+    for_programs = descant("compare", str(file), "--json", cwd=tmp_path).out.splitlines()
+    [note] = [event for event in map(json.loads, for_programs) if event["event"] == "note"]
+    assert note["data"] == "synthetic" and note["note"] in " ".join(done.out.split())
 
 
 @pytest.mark.parametrize(

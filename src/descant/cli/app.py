@@ -165,8 +165,9 @@ def compare(
     several times at once: each takes the next cell that no other is at work on. One that is done while others are
     still at work names their cells, and ends with status 3.
     """
+    from descant.cli.events import emit
     from descant.cli.progress import Progress
-    from descant.cli.tables import comparison_table, print_figure
+    from descant.cli.tables import comparison_notes, comparison_table, print_figure
     from descant.experiment.grid import comparison
     from descant.experiment.promised import refuse_unknown_figures
     from descant.experiment.settings import read_settings
@@ -176,7 +177,10 @@ def compare(
     refuse_unknown_figures(grid, figures or ())
     with interruptible(), Progress(quiet, as_json) as progress:
         results = list(progress.run(grid))
-    if not as_json:
+    if as_json:
+        for note in comparison_notes(results, first):
+            emit({"event": "note"} | note)
+    else:
         comparison_table(results, out, first=first)
         for name in figures or ():
             print_figure(results, name, out, first)
