@@ -126,8 +126,9 @@ def _write(charts: dict[str, Chart], places: Sequence[Path]) -> None:
         if place.suffix == ".html":
             write_marked(place, page(charts.values()))
         else:
-            drawn = StringIO() if place.suffix == ".svg" else BytesIO()
-            charts[place.stem].save(drawn, format=place.suffix[1:])
+            vector = place.suffix == ".svg"
+            drawn = StringIO() if vector else BytesIO()
+            charts[place.stem].save(drawn, format="svg" if vector else "png")
             write_marked(place, drawn.getvalue())
 
 
