@@ -8,14 +8,15 @@ from time import perf_counter
 import torch
 
 from descant.data import FederatedData
-from descant.execution.base import Execution, Vmap
-from descant.execution.compiled import Compile
+from descant.execution.base import Execution
+from descant.execution.compiled import Compile, Graphed
 from descant.execution.convolutions import can_unfold, unfolded
 from descant.execution.device import free_memory
 from descant.execution.memory import Choice
 from descant.methods import Work
 from descant.task import Task
 
+Ways = dict[str, Callable[[], Compile]]  # what makes an execution, by name
 Timed = Callable[[Execution, int], float]  # the seconds of a step for one of so many clients
 
 UNFOLDED = "compile with unfolded convolutions"
@@ -46,13 +47,13 @@ def fitting(execution: Execution, data: FederatedData, work: Work, clients: int,
     return -(-clients // groups)
 
 
-def ways(vmapped: Vmap, clients: int) -> dict[str, Callable[[], Execution]]:
+def ways(vmapped: Graphed, clients: int, mixes: bool) -> Ways:
     """The ways to execute that "auto" chooses among on a GPU, by name."""
     task = vmapped.task
-    found: dict[str, Callable[[], Execution]] = {"vmap": lambda: vmapped, "compile": lambda: Compile(task, clients)}
-    if any(can_unfold(module) for module in task.model.modules()):
+    found: Ways = {"vmap": lambda: vmapped, "compile": lambda: Compile(task, clients)}
+    if not mixes and any(can_unfold(module) for module in task.model.modules()):
         found[UNFOLDED] = lambda: unfolding(task, clients)
-    return found if not vmapped.mixes else {"vmap": found["vmap"]}
+    return found
 
 
 def unfolding(task: Task, clients: int) -> Compile:
@@ -62,11 +63,12 @@ def unfolding(task: Task, clients: int) -> Compile:
     return execution
 
 
-def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed) -> Choice:
+def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed) -> Choice:
     """The fastest way to have clients trained `trained` times for so many steps, `clients` at once."""
-    seconds, notes, patience = {"vmap": timed(vmapped, clients)}, list[str](), _PATIENCE
+    plain = ways["vmap"]()
+    seconds, notes, patience = {"vmap": timed(plain, clients)}, list[str](), _PATIENCE
     if steps * trained * seconds["vmap"] > _WORTH:
-        for name, make in ways(vmapped, clients).items():
+        for name, make in ways.items():
             if name == "vmap" or patience < 0:
                 continue
             execution, began = make(), perf_counter()
