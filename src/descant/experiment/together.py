@@ -13,8 +13,8 @@ from descant.attacks import Attack
 from descant.context import Context
 from descant.data import FederatedData, Part
 from descant.engine import Health, Plan
-from descant.engine.clients import refuse_statistics
 from descant.engine.newcomers import Parties, refuse
+from descant.engine.statistics import refuse_statistics
 from descant.errors import NoFiguresWarning, NotTogetherError, SettingError, TaskError, renamed
 from descant.mail import LAST
 from descant.methods import Method
