@@ -127,18 +127,19 @@ def make_folder(path: Path) -> None:
         sync(folder.parent)
 
 
-def claim_folder(path: Path) -> None:
-    """Make a folder that a user has named, or say why there can be none, and what to do."""
+def claim_folder(path: Path, setting: str | None = None) -> None:
+    """Make a folder that a user has named (by a `setting`, say), or say why there can be none, and what to do."""
+    named = f"the folder '{path}'" if setting is None else f"{setting} = '{path}'"
     try:
         make_folder(path)
     except OSError as error:
         said, remedy = _meaning(error, path)
         if error.errno == errno.ENOENT:  # in a file system that is not for files, such as /proc
             said, remedy = "the system allows none there", _ELSEWHERE
-        raise SettingError(f"the folder '{path}' cannot be made: {said}; {remedy}") from error
+        raise SettingError(f"{named} cannot be made: {said}; {remedy}") from error
     if not os.access(path, os.W_OK | os.X_OK):
         said, remedy = _SAID[errno.EACCES]
-        raise SettingError(f"nothing can be written in the folder '{path}': {said}; {remedy}")
+        raise SettingError(f"{named} cannot be written to: {said}; {remedy}")
 
 
 def told(error: OSError) -> str:

@@ -92,7 +92,5 @@ def test_a_folder_that_is_there_and_cannot_be_written_is_told(
 ) -> None:
     may: Callable[..., bool] = lambda path, mode: mode != os.W_OK | os.X_OK  # noqa: E731
     monkeypatch.setattr(os, "access", may)
-    with pytest.raises(
-        SettingError, match=r"nothing can be written in the folder .*: permission is denied; choose"
-    ):
+    with pytest.raises(SettingError, match=r"the folder .* cannot be written to: permission is denied; choose"):
         claim_folder(tmp_path)

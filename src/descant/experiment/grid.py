@@ -62,7 +62,7 @@ class Grid:
         """
         self.check()
         if self.folder is not None and not self.folder.is_dir():  # finished cells may lie where nobody can write
-            claim_folder(self.folder)
+            claim_folder(self.folder, "out")
         waiting, left_out, looked_again = list(self.cells), 0, False
         while waiting:
             busy: list[Cell] = []

@@ -74,7 +74,7 @@ class Journal:
         folder = Path(out)
         refuse_foreign(folder)
         _refuse_taken(folder, overwrite)
-        claim_folder(folder)
+        claim_folder(folder, "out")
         return cls(folder, settings, overwrite=overwrite)
 
     @classmethod
