@@ -44,7 +44,7 @@ def budget(
     """
     from descant.cli.events import emit
     from descant.comparison import Comparison
-    from descant.experiment.budget import Goals, budget_frame, check_targets
+    from descant.experiment.budget import Goals, budget_frame, check_parts, check_targets
     from descant.experiment.grid import COMPARED, comparison, refuse_unknown
     from descant.experiment.settings import RunSettings, read_settings
     from descant.files import write
@@ -58,6 +58,7 @@ def budget(
     grid = comparison(values, options.grid_folder(folder, file))
     for cell in grid.cells:
         assert isinstance(cell.settings, RunSettings)
+        check_parts(cell.at.get("evaluate", "evaluate"), cell.settings.evaluate.parts)
         check_targets(goals, resolve(cell.settings.loss, cell.settings.metric).metric.name)
     found = Comparison(run for _, run in options.carried_out(grid, first, quiet, as_json))
     frame = budget_frame(found.runs, goals, rule=round.asked, first=first)
