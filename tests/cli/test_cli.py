@@ -69,6 +69,7 @@ def test_compare_prints_a_row_a_method_and_reads_finished_cells(tmp_path: Path) 
     assert note["data"] == "synthetic" and note["note"] in " ".join(done.out.split())
 
 
+@pytest.mark.slow
 def test_tables_are_of_the_rounds_that_were_asked_for(tmp_path: Path) -> None:
     attacked = "methods: [{name: fedavg, steps: 1}]\nattacks: [sign-flip]\nfractions: [0.2]\n"
     (tmp_path / "table.yaml").write_text(SMALL + attacked)
