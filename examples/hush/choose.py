@@ -109,7 +109,7 @@ PARTS: dict[str, Spec] = {
     "a ninth, whole numbers": {"m": 0.107, "bits": None},
     "a ninth": {"m": 0.107},
     "a third": {"m": 0.333},
-    "all dimensions": {"m": 1.0},
+    "nearly all dimensions": {"m": 0.999},
     "rounded at random": {"nearest": False},
     "8 bits at random, the same bytes": {"m": 0.0139, **RANDOM},
     "4 bits, the same bytes": {"bits": 4, "m": 0.0278},
