@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin
 
@@ -21,7 +21,7 @@ from descant.codecs import CODECS, Codec
 from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, DataError, FederatedData, Partition
 from descant.datasets import DATASETS
-from descant.errors import SettingError, TaskError, shown, unknown
+from descant.errors import SettingError, TaskError, names_field, renamed, shown, unknown
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
@@ -60,8 +60,8 @@ BASES: dict[str, type] = {
     "partitions": Partition,
 }
 _MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module, "metrics": Metric}
-_OWN = re.compile(r"(?:[\w+-]+(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # `some.module.Name`
+_NAMES = 5  # that an error lists
 NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
 
@@ -132,7 +132,9 @@ def _opened(kind: str, spec: Spec, path: str | None) -> tuple[str, Callable[...,
     where = f"{path}: " if path else ""
     if not isinstance(name, str):
         example = next(iter(CATALOG[kind]))
-        raise SettingError(f"{where}a {_singular(kind)} needs a name, as in {{name: {example}}}; got {shown(spec)}")
+        raise SettingError(
+            f"{where}{_a(_singular(kind))} needs a name, as in {{name: {example}}}; got {shown(spec)}"
+        )
     try:
         return name, _find(kind, name), settings
     except SettingError as error:
@@ -153,9 +155,8 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
     except TaskError as error:
         raise TaskError(f"{where}: {error}") from error
     except DataError as error:
-        said = str(error)
-        if (own := _OWN.match(said)) is not None and own[1] in values:  # of a field, not of a client or a file
-            raise DataError(f"{where}.{said[own.start(1) :]}") from error
+        if names_field(error, values):  # and not a client or a file
+            raise DataError(str(renamed(error, where, values))) from error
         raise
     except Exception as error:
         if getattr(error, "filename", None) is not None:  # a file that is not there, or cannot be read
@@ -163,17 +164,6 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
         said = f"{type(error).__name__}: {error}".split("\n")[0]
         given = "; it is called with the data first, as in def net(data, hidden=32)" if leading else ""
         raise SettingError(f"{where}: {what} cannot be made of {shown(dict(settings))} ({said}){given}") from error
-
-
-def renamed(error: SettingError, where: str, fields: Iterable[str]) -> SettingError:
-    """An error of a part that knows its own name alone, with where the user wrote the part and its `fields`."""
-    said = str(error)
-    if said.startswith((f"{where}.", f"{where}:", f"{where} ")):
-        return error
-    own = _OWN.match(said)
-    if own is not None and own[1] in fields:
-        return SettingError(f"{where}.{said[own.start(1) :]}")
-    return SettingError(f"{where}: {said}")
 
 
 def _values(
@@ -285,11 +275,24 @@ def _value(where: str, kind: Any, value: Any) -> Any:
         others = tuple(k for k in get_args(kind) if k not in nested)
         if isinstance(value, Mapping) or (isinstance(value, str) and others == (type(None),)):
             return _part(where, nested[0], value)
-        kind = Union[others]  # noqa: UP007
+        return typed(where, Union[others], value, also=f"a mapping with the {_names_of(nested[0])}")  # noqa: UP007
     return typed(where, kind, value)
 
 
 def _part(where: str, base: type, value: Any) -> Any:
     if not isinstance(value, str | Mapping):
-        raise SettingError(f"{where} = {shown(value)}: it must be a name, or a mapping with a name and fields")
+        what = f"the {_names_of(base)}, or a mapping with a name and fields"
+        raise SettingError(f"{where} = {shown(value)}: it must be {what}")
     return build(NESTED[base], value, path=where)
+
+
+def _names_of(base: type) -> str:
+    """How a part of a kind is named in a file."""
+    kind = NESTED[base]
+    names = list(CATALOG[kind])
+    more = ", ..." if len(names) > _NAMES else ""
+    return f"name of {_a(_singular(kind))} (`descant list {kind}`: {', '.join(names[:_NAMES])}{more})"
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

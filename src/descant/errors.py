@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from difflib import get_close_matches
 
 _LONGEST = 200  # characters of a value in an error
+_OWN = re.compile(r"(?:([\w+-]+)(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
 
 
 class SettingError(ValueError):
@@ -97,3 +99,23 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return SettingError(f"there is no {kind} called '{name}'.{hint} Known: {', '.join(known)}")
+
+
+def names_field(error: Exception, fields: Container[str]) -> bool:
+    """Whether an error is about one of these fields, or about a field of the part that one of them holds."""
+    own = _OWN.match(str(error))
+    return own is not None and (own[1] in fields or own[2] in fields)
+
+
+def renamed(error: Exception, where: str, fields: Container[str]) -> SettingError:
+    """An error of a part that knows its own name alone, with where the user wrote the part and its `fields`.
+
+    `IID.clients = 0` becomes `data.partition.clients = 0`, where that is where it was written.
+    """
+    said = str(error)
+    if isinstance(error, SettingError) and said.startswith((f"{where}.", f"{where}:", f"{where} ")):
+        return error
+    own = _OWN.match(said)
+    if own is None or not names_field(error, fields):
+        return SettingError(f"{where}: {said}")
+    return SettingError(f"{where}.{said if own[1] in fields else said[own.start(2) :]}")

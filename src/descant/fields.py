@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from inspect import get_annotations
+from inspect import get_annotations, isabstract
 from math import isinf
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -15,6 +15,7 @@ import numpy as np
 
 from descant.errors import SettingError, shown
 
+_EXAMPLES = 3  # classes that an error names
 _WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -146,4 +147,11 @@ def _word(kind: Any) -> str:
     if origin is tuple:
         each = [one for one in get_args(kind) if one is not Ellipsis]
         return f"several, each {_word(each[0])}" if len(each) < len(get_args(kind)) else "a pair"
-    return _WORDS.get(kind) or f"an object of {getattr(kind, '__name__', kind)}"
+    return _WORDS.get(kind) or f"an object of {getattr(kind, '__name__', kind)}{_examples(kind)}"
+
+
+def _examples(kind: Any) -> str:
+    """Some classes whose objects would do: those that can be named in a file, too."""
+    below = _below(kind) if isinstance(kind, type) else []
+    *some, last = [cls.__name__ for cls in below if "name" in vars(cls) and not isabstract(cls)][:_EXAMPLES] or [""]
+    return f", such as {', '.join(some)} or {last}" if some else f", such as {last}" if last else ""

@@ -15,6 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from descant.errors import SettingError
+
+_ELSEWHERE = "choose another place"
+_SAID = {  # what the system says by number -> what it means, and what to do
+    errno.ENOENT: ("there is no such file or folder", f"check the path, or {_ELSEWHERE}"),
+    errno.EACCES: ("permission is denied", f"{_ELSEWHERE}, or change the permissions"),
+    errno.EPERM: ("permission is denied", f"{_ELSEWHERE}, or change the permissions"),
+    errno.EROFS: ("what lies there can only be read", _ELSEWHERE),
+    errno.ENOSPC: ("the disk is full", f"make room, or {_ELSEWHERE}"),
+    errno.EDQUOT: ("your share of the disk is full", f"make room, or {_ELSEWHERE}"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+    errno.EISDIR: ("it is a folder", "name a file in it"),
+}
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # what a link of the same name points to is never written
 
 
@@ -112,6 +125,35 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
         sync(folder.parent)
+
+
+def claim_folder(path: Path, setting: str | None = None) -> None:
+    """Make a folder that a user has named (by a `setting`, say), or say why there can be none, and what to do."""
+    named = f"the folder '{path}'" if setting is None else f"{setting} = '{path}'"
+    try:
+        make_folder(path)
+    except OSError as error:
+        said, remedy = _meaning(error, path)
+        if error.errno == errno.ENOENT:  # in a file system that is not for files, such as /proc
+            said, remedy = "the system allows none there", _ELSEWHERE
+        raise SettingError(f"{named} cannot be made: {said}; {remedy}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        said, remedy = _SAID[errno.EACCES]
+        raise SettingError(f"{named} cannot be written to: {said}; {remedy}")
+
+
+def told(error: OSError) -> str:
+    """What the system refused to do with a file: in words, with its path and a remedy."""
+    said, remedy = _meaning(error, Path(error.filename))
+    return f"'{error.filename}' cannot be read or written: {said}; {remedy}"
+
+
+def _meaning(error: OSError, path: Path) -> tuple[str, str]:
+    """What an error of the system means, and what to do about it."""
+    in_the_way = next((each for each in (path, *path.parents) if each.exists() and not each.is_dir()), None)
+    if error.errno in (errno.ENOTDIR, errno.EEXIST) and in_the_way is not None:
+        return f"'{in_the_way}' is a file" if in_the_way != path else "it is a file", _ELSEWHERE
+    return _SAID.get(error.errno or 0, (str(error.strerror or error), _ELSEWHERE))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -19,7 +19,7 @@ from descant.experiment.attackgrid import Place, attack_grid, percent
 from descant.experiment.declaration import Settings
 from descant.experiment.objects import Problem, object_cell
 from descant.experiment.outcomes import outcomes, outcomes_frame, worst_cases
-from descant.files import write
+from descant.files import claim_folder, write
 from descant.methods import Method
 from descant.task import Task
 
@@ -149,7 +149,7 @@ class Robustness:
 
         folder = Path(folder)
         check_page(folder / "robustness.html")
-        folder.mkdir(parents=True, exist_ok=True)
+        claim_folder(folder)
         table, page = self.table(rule, first), self._report(rule, first, title).html()
         texts = {"robustness.csv": table.write_csv(), "robustness.html": page}
         for name, text in texts.items():

@@ -6,18 +6,28 @@ import json
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_origin
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 
 from descant.errors import SettingError, shown
 
 _SHOULD = "Input should be "
+_WORDS = {  # what pydantic calls them -> as all other errors do
+    "a valid boolean": "true or false",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "text",
+    "a valid array": "a list",
+}
 
 
-def typed(where: str, kind: Any, value: Any) -> Any:
-    """A value as a file could hold it, and no other: true is no number, and '5' is text."""
+def typed(where: str, kind: Any, value: Any, *, also: str = "") -> Any:
+    """A value as a file could hold it, and no other: true is no number, and '5' is text.
+
+    `also` says what else is allowed there, and is not read here.
+    """
     from pydantic import ValidationError
     from pydantic.errors import PydanticUserError
 
@@ -31,8 +41,8 @@ def typed(where: str, kind: Any, value: Any) -> Any:
     try:
         read = _reader(kind).validate_json(text, strict=True)
     except ValidationError as error:
-        problem = _problem(kind, [one["msg"] for one in error.errors()])
-        raise SettingError(f"{where} = {shown(value)}: {problem[0].lower()}{problem[1:]}") from None
+        problem = _problem(kind, [one["msg"] for one in error.errors()], also)
+        raise SettingError(f"{where} = {shown(value)}: {problem}") from None
     except PydanticUserError:  # of a function of the user's own
         raise SettingError(f"{where} = {shown(value)}: its type, {kind}, cannot be read from a file") from None
     if not _usable(read):
@@ -40,12 +50,17 @@ def typed(where: str, kind: Any, value: Any) -> Any:
     return read
 
 
-def _problem(kind: Any, messages: list[str]) -> str:
-    """What is wrong with a value; where several types are allowed, what each of them asks for."""
-    told = messages if get_origin(kind) in (Union, UnionType) else messages[:1]
-    asked = [message.removeprefix(_SHOULD) for message in dict.fromkeys(told)]
-    said = " or ".join(asked) if len(asked) > 1 and all(m.startswith(_SHOULD) for m in told) else None
-    return (messages[0] if said is None else f"{_SHOULD}{said}").replace("a valid array", "a list")
+def _problem(kind: Any, messages: list[str], also: str) -> str:
+    """What is wrong with a value: what every type that is allowed asks for, or what one of them says of it."""
+    several = get_origin(kind) in (Union, UnionType)
+    told = messages if several else messages[:1]
+    if not all(message.startswith(_SHOULD) for message in told):
+        return f"{messages[0][0].lower()}{messages[0][1:]}"
+    asked = [message.removeprefix(_SHOULD) for message in told]
+    asked = [_WORDS.get(one, one) for one in asked]
+    if several and NoneType in get_args(kind):
+        asked.append("nothing")
+    return f"it must be {' or '.join(dict.fromkeys([*asked, *([also] if also else [])]))}"
 
 
 def _usable(value: Any) -> bool:

@@ -178,8 +178,8 @@ def test_a_search_is_recorded_and_resumed_as_such() -> None:
 @pytest.mark.parametrize(
     ("attack", "said"),
     [
-        ({"name": "alie", "z": "serch"}, r"attacks\.z = 'serch': input should be a valid number or 'search'$"),
-        ({"name": "ipm", "epsilon": "serch"}, r"attacks\.epsilon = 'serch': input should be .* or 'search'$"),
+        ({"name": "alie", "z": "serch"}, r"attacks\.z = 'serch': it must be a number or 'search' or nothing$"),
+        ({"name": "ipm", "epsilon": "serch"}, r"attacks\.epsilon = 'serch': it must be .* or 'search'$"),
     ],
 )
 def test_a_misspelt_search_is_told_the_word(attack: dict[str, str], said: str) -> None:

@@ -66,6 +66,10 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: FedAvg(weighted="no"), "FedAvg.weighted = 'no': it must be true or false"),
     (lambda: FedAvg(steps=1.5), "FedAvg.steps = 1.5: it must be a whole number or nothing"),
     (lambda: FedAvg(optimizer="adam"), "FedAvg.optimizer = 'adam': that is the name of one; .* Adam()"),
+    (
+        lambda: FedAvg(optimizer="adamw"),
+        "'adamw': it must be an object of Optimizer, such as SGD, Momentum or Adam",
+    ),
     (lambda: FedProx(mu=INF), "FedProx.mu = inf"),
     (lambda: Ditto(lam=INF), "Ditto.lam = inf"),
     (lambda: Ditto(lam=[0.1, "x"]), r"Ditto.lam = \(0.1, 'x'\)"),

@@ -45,6 +45,15 @@ def test_a_first_round_that_no_run_will_have_is_refused_before_anything_runs(tmp
     assert not (tmp_path / "runs").exists()
 
 
+def test_budgets_of_test_data_that_nobody_looks_at_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    text = COMPARISON.replace("ditto]", "{name: ditto, run: {evaluate: {parts: [train]}}}]")
+    (tmp_path / "bytes.yaml").write_text(f"{text}targets: [0.5]\n")
+    with without_training():
+        done = descant("budget", "bytes.yaml", "-q", cwd=tmp_path)
+    refused(done, "methods.ditto.run.evaluate.parts = ['train']: it must be parts with 'test'")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_module_that_does_not_take_the_data_is_told_of_it(tmp_path: Path) -> None:
     plain = "import torch\nclass Plain(torch.nn.Module):\n    def __init__(self): pass\n"
     (tmp_path / "plain_net.py").write_text(plain)

@@ -64,6 +64,19 @@ def test_compare_prints_a_row_a_method_and_reads_finished_cells(tmp_path: Path) 
     assert "Not at equal compute" in done.out
     again = descant("compare", str(file), cwd=tmp_path)
     assert again.out == done.out and not again.err
+    for_programs = descant("compare", str(file), "--json", cwd=tmp_path).out.splitlines()
+    [note] = [event for event in map(json.loads, for_programs) if event["event"] == "note"]
+    assert note["data"] == "synthetic" and note["note"] in " ".join(done.out.split())
+
+
+@pytest.mark.slow
+def test_tables_are_of_the_rounds_that_were_asked_for(tmp_path: Path) -> None:
+    attacked = "methods: [{name: fedavg, steps: 1}]\nattacks: [sign-flip]\nfractions: [0.2]\n"
+    (tmp_path / "table.yaml").write_text(SMALL + attacked)
+    shown = {"chosen": "the round chosen on validation data", "last": "the last round"}
+    for round, said in (shown | {"best-on-test": "the best round on test data"}).items():
+        done = descant("robustness", "table.yaml", "-q", "--round", round, cwd=tmp_path)
+        assert done.status == 0 and f", at {said};" in " ".join(done.out.split()), done
 
 
 @pytest.mark.parametrize(

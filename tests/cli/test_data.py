@@ -58,6 +58,11 @@ def test_show_draws_who_holds_what(tmp_path: Path, file: str, format: str, begin
     assert str(where) in show(file, "--format", format, "--out", str(where)).replace("\n", "")
     drawn = where.read_bytes()
     assert drawn.lstrip().startswith(begins)
+    show(file, "--format", format, "--out", str(where))  # its own chart is replaced
+    where.write_text("my notes")
+    done = descant("data", "show", file, "--format", format, "--out", str(where), cwd=tmp_path)
+    assert done.status == 2 and "is there already, and is no page or picture that descant wrote" in done.err
+    assert where.read_text() == "my notes"
     assert b'src="http' not in drawn  # it opens without a network
 
 

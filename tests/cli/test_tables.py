@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from descant.cli.tables import comparison_table, print_figure, print_run
-from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.grid import comparison
@@ -43,9 +42,10 @@ def test_a_figure_is_printed_by_seed_and_in_the_mean(results: list[tuple[Cell, R
     assert line.split()[2:] == [short(value, 4) for value in (*by_seed, sum(by_seed) / 2)]
 
 
-def test_a_figure_that_there_is_not_is_refused_with_the_nearest(results: list[tuple[Cell, Run]]) -> None:
-    with pytest.raises(SettingError, match=r"Did you mean 'personal.test_accuracy.mean@last'"):
-        print_figure(results, "personal.test_acuracy.mean@last", console())
+def test_a_figure_that_no_run_came_to_have_is_a_dash(results: list[tuple[Cell, Run]]) -> None:
+    print_figure(results, "shared.test_accuracy.mean@chosen_on_valid", where := console())
+    [line] = [line for line in where.export_text().splitlines() if line.strip().startswith("One step")]
+    assert line.split()[2:] == ["–", "–", "–"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 140])

@@ -25,6 +25,7 @@ def test_theory_for_programs_leaves_pictures_and_a_page_that_needs_nothing_besid
     assert sorted(found["figures"]) == [str(path) for path in written]
     assert [path.suffix for path in written].count(".svg") == 6 and not done.err
     page = (tmp_path / "figures" / "theory.html").read_text()
+    assert descant("theory", *settings, "--out", str(tmp_path / "figures"), cwd=tmp_path).status == 0  # replaced
     assert "Proposition 3" in page and not re.search(r"<(script|link)[^>]+(src|href)=", page)
 
 
@@ -40,3 +41,17 @@ def test_theory_prints_tables(tmp_path: Path) -> None:
 def test_too_few_trials_are_refused(tmp_path: Path) -> None:
     done = descant("theory", "--trials", "5", cwd=tmp_path)
     assert done.status == 2 and "--trials" in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("format", "name"), [("html", "theory.html"), ("svg", "ditto-figure-1.svg")])
+def test_files_of_others_are_spared_and_nothing_is_simulated_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, name: str
+) -> None:
+    def simulated(trials: int, seed: int) -> None:
+        raise AssertionError("something was simulated")
+
+    monkeypatch.setattr("descant.theory.checks.CHECKS", {"a check": simulated})
+    (tmp_path / name).write_text("my notes")
+    done = descant("theory", "--format", format, "-o", str(tmp_path), cwd=tmp_path)
+    assert done.status == 2 and f"{name}' is there already" in done.err
+    assert (tmp_path / name).read_text() == "my notes"

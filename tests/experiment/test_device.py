@@ -62,10 +62,10 @@ def test_the_processor_computes_as_before() -> None:
 def test_where_memory_does_not_suffice_half_as_many_work_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    def out_of_memory(self: Clients, who: torch.Tensor, *others: Any) -> None:
+    def out_of_memory(self: Clients, who: torch.Tensor, *others: Any, **more: Any) -> None:
         if len(who) > 2:
             raise torch.OutOfMemoryError("no memory is left")
-        close(self, who, *others)
+        close(self, who, *others, **more)
 
     close = Clients._close
     expected = run(device="cpu", chunk=2)

@@ -128,6 +128,41 @@ def test_files_that_are_there_are_replaced_only_when_asked(folder: Path, tmp_pat
         run.export(tmp_path / "notes.md", programs=False)
 
 
+def test_an_export_in_the_place_of_another_leaves_nothing_of_it_and_all_of_others(
+    folder: Path, tmp_path: Path
+) -> None:
+    run, out = dc.load(folder), tmp_path / "out"
+    run.export(out, programs=False)
+    assert len(list(out.iterdir())) == len(DATA) + 2
+    theirs = {"notes.md", "99-mine.safetensors", "03-3.pt2"}  # also by a name as ours, where the index lists none
+    for name in theirs:
+        (out / name).write_text("mine")
+    run.export(out, clients=[3, 4], programs=False, overwrite=True)
+    assert {file.name for file in out.iterdir()} == {"03-3.safetensors", "04-4.safetensors", "index.json"} | theirs
+    assert all((out / name).read_text() == "mine" for name in theirs)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        '{"models": [{"files": {"safetensors": "mine.safetensors"}}]}',  # of another program
+        '{"descant": "1", "models": [{"files": {"safetensors": "../mine.safetensors", "pt2": "notes.md"}}]}',
+        '{"descant": "1", "models": [{"files": {"safetensors": "link.safetensors", "onnx": "a.onnx"}}]}',
+        "[1, 2",
+    ],
+)
+def test_an_index_of_others_removes_nothing(folder: Path, tmp_path: Path, index: str) -> None:
+    out = tmp_path / "out"
+    (out / "a.onnx").mkdir(parents=True)
+    theirs = [tmp_path / "mine.safetensors", out / "mine.safetensors", out / "notes.md"]
+    for file in theirs:
+        file.write_text("mine")
+    (out / "link.safetensors").symlink_to(theirs[0])
+    (out / "index.json").write_text(index)
+    dc.load(folder).export(out, clients=[3], programs=False, overwrite=True)
+    assert all(file.read_text() == "mine" for file in (*theirs, out / "link.safetensors"))
+
+
 HOSTILE = [
     "../../etc/passwd",
     "",

@@ -100,6 +100,20 @@ def test_a_file_in_the_place_of_the_folder_is_named(report: Report, tmp_path: Pa
         report.save(tmp_path / "page.html", "csv")
 
 
+def test_tables_say_what_is_not_equal(report: Report, tmp_path: Path) -> None:
+    experiment = report.experiments[0]
+    alike = Report(experiment.entries[2].runs)
+    note = "Not at equal compute: example gradients a client are "
+    for format in ("md", "latex"):
+        told, quiet = (each.save(tmp_path / f"{i}", format) for i, each in enumerate((report, alike)))
+        assert all(f"{note}" in path.read_text() and "(alone)" in path.read_text() for path in told)
+        assert not any("Not at equal" in path.read_text() for path in quiet)
+    for i, (each, said) in enumerate(((report, "no"), (alike, "yes"))):
+        [path] = each.save(tmp_path / f"csv{i}", "csv")
+        with path.open(newline="") as file:
+            assert {line["equal_compute"] for line in csv.DictReader(file)} == {said}
+
+
 def test_tables_say_what_they_are_of(report: Report, tmp_path: Path) -> None:
     for path in report.save(tmp_path, "md"):
         assert report.experiments[0].title in path.read_text()

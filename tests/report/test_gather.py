@@ -48,6 +48,32 @@ def test_other_data_or_another_model_is_another_experiment(runs: list[Run]) -> N
     assert len({experiment.title for experiment in experiments}) == len({e.key for e in experiments}) == 3
 
 
+def test_data_of_the_same_name_are_told_apart_by_their_settings(runs: list[Run]) -> None:
+    settings = [{"samples": 40, "alpha": 0.5}, {"samples": 50, "alpha": 0.5}]
+    settings += [{"samples": 40, "partition": {"name": "dirichlet", "alpha": 0.1}}]
+    named = [changed(runs[0], data__settings=each) for each in settings]
+    assert [(experiment.title, experiment.key) for experiment in gather(named)] == [
+        ("synthetic (samples 40, alpha 0.5)", "synthetic-samples-40-alpha-0-5"),
+        ("synthetic (samples 50, alpha 0.5)", "synthetic-samples-50-alpha-0-5"),
+        (
+            "synthetic (samples 40, partition dirichlet, partition.alpha 0.1)",
+            "synthetic-samples-40-partition-dirichlet-partition-alpha-0-1",
+        ),
+    ]
+    models = [changed(runs[0], task__parameters=7), changed(runs[0], task__parameters=9)]
+    assert [each.title for each in gather(models)] == ["synthetic (parameters 7)", "synthetic (parameters 9)"]
+    modules = [changed(runs[0], task__model="Net()"), changed(runs[0], task__model="Other()")]
+    assert [each.title for each in gather(modules)] == ["synthetic (1)", "synthetic (2)"]
+    folders = [changed(runs[0], data__settings={"folder": f"{'a/' * 90}{i}"}) for i in range(2)]
+    assert all(len(each.key) < 90 for each in gather(folders)) and len({each.key for each in gather(folders)}) == 2
+
+
+def test_files_say_which_data_they_are_of(runs: list[Run], tmp_path: Path) -> None:
+    named = [changed(runs[0], data__settings={"samples": samples}) for samples in (40, 50)]
+    written = Report(named).save(tmp_path, "csv")
+    assert [path.name for path in written] == ["synthetic-samples-40.csv", "synthetic-samples-50.csv"]
+
+
 def test_another_draw_of_the_data_is_a_seed_of_the_same_experiment(runs: list[Run]) -> None:
     again = changed(runs[0], seed=7, data__settings=runs[0].config["data"]["settings"] | {"seed": 7})
     [experiment] = gather([runs[0], again])

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+from io import BytesIO, StringIO
 from pathlib import Path
+from xml.etree import ElementTree
 
+import altair as alt
 import pytest
+from PIL import Image
 
 import descant as dc
 from descant.errors import SettingError
 from descant.report import Report
 from descant.report.page import filled
-from descant.report.place import check_page
+from descant.report.place import check_page, check_picture, write_marked
 
 THEIRS = "<!doctype html>\n<html><head><title>Annual report</title></head></html>\n"
 
@@ -22,6 +28,43 @@ def test_a_page_of_ours_is_recognised_and_may_be_replaced(tmp_path: Path) -> Non
     check_page(tmp_path / "new.HTM")
     (tmp_path / "empty.html").touch()
     check_page(tmp_path / "empty.html")
+
+
+PICTURE = alt.Chart(alt.Data(values=[{"x": 1}, {"x": 2}])).mark_point().encode(x="x:Q")
+
+
+@pytest.mark.parametrize("kind", ["html", "svg", "png"])
+def test_a_picture_has_a_mark_of_ours_and_is_the_same_picture(tmp_path: Path, kind: str) -> None:
+    if kind == "html":
+        drawn = PICTURE.to_html(inline=True).encode()
+    else:
+        PICTURE.save(file := StringIO() if kind == "svg" else BytesIO(), format=kind)
+        drawn = file.getvalue().encode() if isinstance(file, StringIO) else file.getvalue()
+    place = tmp_path / "new" / f"picture.{kind}"
+    write_marked(place, drawn)
+    check_picture(place)
+    write_marked(place, drawn)
+    raw = place.read_bytes()
+    if kind == "png":
+        Image.open(BytesIO(raw)).verify()  # checksums
+        found = Image.open(BytesIO(raw))
+        assert found.info["Software"].startswith("descant ")
+        assert found.tobytes() == Image.open(BytesIO(drawn)).tobytes()
+    elif kind == "svg":
+        assert ElementTree.canonicalize(raw.decode()) == ElementTree.canonicalize(drawn.decode())
+    else:
+        assert raw.replace(re.search(rb"\n<meta name=\"generator[^>]*>", raw)[0], b"") == drawn  # type: ignore[index]
+    place.write_bytes(drawn)  # the same without the mark is somebody else's
+    with pytest.raises(SettingError, match=rf"picture\.{kind}' is there already, and is no page or picture that"):
+        write_marked(place, drawn)
+    assert place.read_bytes() == drawn
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "nothing.html").symlink_to(os.devnull)
+    for check in (check_page, check_picture):
+        with pytest.raises(SettingError, match=r"nothing\.html' is there already"):
+            check(tmp_path / "nothing.html")
 
 
 @pytest.mark.parametrize("way", ["report", "function", "run", "early"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +70,41 @@ def test_the_tables_say_who_collapsed_and_why(found: dc.Robustness) -> None:
     for (place, seed, round), (method, attack, share, said_seed, said_round) in zip(gone, told, strict=True):
         assert method.startswith(place.method) and attack == place.attack
         assert (share, said_seed, said_round) == (f"{100 * place.fraction:g} %", str(seed), str(round))
+
+
+WIDTHS = """
+<script>
+(async () => {
+  while (!document.documentElement.dataset.drawn) await new Promise((next) => setTimeout(next, 50));
+  const page = document.documentElement;
+  const boxes = [...document.querySelectorAll(".scroll")].map((box) => {
+    const right = box.getBoundingClientRect().right;
+    return { right, seen: box.clientWidth, whole: box.scrollWidth, main: box.firstChild.matches(".main") };
+  });
+  document.title = JSON.stringify({ seen: page.clientWidth, whole: page.scrollWidth, boxes });
+})();
+</script>
+"""
+
+
+@pytest.mark.slow
+@in_browser
+def test_a_wide_table_scrolls_in_its_own_box_and_the_page_does_not(tmp_path: Path) -> None:
+    data = dc.data.synthetic(clients=20, samples=12, dim=4, classes=3)
+    name = "a_label_of_one_word_that_is_much_longer_than_a_narrow_window_is_wide_in_any_font"
+    attacks = {f"attack_{name}": "sign-flip", "blast": {"name": "sign-flip", "tau": 1e25, "on": "position"}}
+    methods: dict[str, Any] = {f"method_{name}": {"name": "fedavg", "steps": 1}, "alone": "local"}
+    fractions = [0.05 * i for i in range(10)]
+    task = dc.Task(dc.models.linear(data))
+    table = dc.robustness(task, data, methods, attacks=attacks, fractions=fractions, rounds=1, mode="vmap")
+    page = table.save(tmp_path)[-1]
+    before, after = page.read_text(encoding="utf-8").rsplit("</body>", 1)
+    page.write_text(f"{before}{WIDTHS}</body>{after}", encoding="utf-8")
+    dom, _ = opened(page, tmp_path / "profile", width=500)
+    told = re.search(r"<title>(.*?)</title>", dom)
+    assert told is not None
+    found = json.loads(unescape(told[1]))
+    assert found["whole"] == found["seen"] <= 500
+    assert all(box["right"] <= found["seen"] for box in found["boxes"])
+    assert any(box["whole"] > 2 * box["seen"] for box in found["boxes"]), "there is a wide one"
+    assert all(box["whole"] == box["seen"] for box in found["boxes"] if box["main"]), "the first one is of cards"

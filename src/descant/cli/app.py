@@ -15,7 +15,7 @@ from descant.cli.budget import budget
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.export import export
-from descant.cli.options import File, First, GridFolder, Json, Quiet, Set, check_first, interruptible
+from descant.cli.options import File, First, GridFolder, Json, Quiet, Set, carried_out, grid_folder
 from descant.cli.plain import App
 from descant.cli.robustness import robustness
 from descant.cli.theory import theory
@@ -165,16 +165,19 @@ def compare(
     several times at once: each takes the next cell that no other is at work on. One that is done while others are
     still at work names their cells, and ends with status 3.
     """
-    from descant.cli.progress import Progress
-    from descant.cli.tables import comparison_table, print_figure
+    from descant.cli.events import emit
+    from descant.cli.tables import comparison_notes, comparison_table, print_figure
     from descant.experiment.grid import comparison
+    from descant.experiment.promised import refuse_unknown_figures
     from descant.experiment.settings import read_settings
 
-    grid = comparison(read_settings(file, set), folder or Path("runs") / file.stem)
-    check_first(first, (cell.rounds for cell in grid.cells))  # before anything runs
-    with interruptible(), Progress(quiet, as_json) as progress:
-        results = list(progress.run(grid))
-    if not as_json:
+    grid = comparison(read_settings(file, set), grid_folder(folder, file))
+    refuse_unknown_figures(grid, figures or ())  # before anything runs
+    results = carried_out(grid, first, quiet, as_json)
+    if as_json:
+        for note in comparison_notes(results, first):
+            emit({"event": "note"} | note)
+    else:
         comparison_table(results, out, first=first)
         for name in figures or ():
             print_figure(results, name, out, first)

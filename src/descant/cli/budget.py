@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from descant.cli import options
 from descant.cli.console import out
-from descant.cli.options import (
-    RULES,
-    File,
-    First,
-    GridFolder,
-    Json,
-    Quiet,
-    Rule,
-    Set,
-    WhichRound,
-    check_first,
-    interruptible,
-)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def budget(
-    file: File,
-    set: Set = None,
-    folder: GridFolder = None,
+    file: options.File,
+    set: options.Set = None,
+    folder: options.GridFolder = None,
     budgets: Annotated[
         list[str] | None, typer.Option("--budget", metavar="BYTES", help="like '300 kB'; may be repeated")
     ] = None,
@@ -44,10 +31,10 @@ def budget(
         bool | None,
         typer.Option("--papers/--bytes", help="count as lp-proj's authors do, in numbers; or real bytes"),
     ] = None,
-    round: WhichRound = Rule.CHOSEN,
-    first: First = 0,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    round: options.WhichRound = options.Rule.CHOSEN,
+    first: options.First = 0,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run a comparison, and print test accuracy within budgets of bytes and the bytes that targets cost.
 
@@ -56,9 +43,8 @@ def budget(
     too, as budget.csv. Runs that are finished already are read, not run again, as by `descant compare`.
     """
     from descant.cli.events import emit
-    from descant.cli.progress import Progress
     from descant.comparison import Comparison
-    from descant.experiment.budget import Goals, budget_frame, check_targets
+    from descant.experiment.budget import Goals, budget_frame, check_parts, check_targets
     from descant.experiment.grid import COMPARED, comparison, refuse_unknown
     from descant.experiment.settings import RunSettings, read_settings
     from descant.files import write
@@ -69,14 +55,13 @@ def budget(
     refuse_unknown(values, RunSettings, (*COMPARED, *own))
     said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
-    grid = comparison(values, folder or Path("runs") / file.stem)
-    check_first(first, (cell.rounds for cell in grid.cells))  # before anything runs, as the targets are
+    grid = comparison(values, options.grid_folder(folder, file))
     for cell in grid.cells:
         assert isinstance(cell.settings, RunSettings)
+        check_parts(cell.at.get("evaluate", "evaluate"), cell.settings.evaluate.parts)
         check_targets(goals, resolve(cell.settings.loss, cell.settings.metric).metric.name)
-    with interruptible(), Progress(quiet, as_json) as progress:
-        found = Comparison(run for _, run in progress.run(grid))
-    frame = budget_frame(found.runs, goals, rule=RULES[round], first=first)
+    found = Comparison(run for _, run in options.carried_out(grid, first, quiet, as_json))
+    frame = budget_frame(found.runs, goals, rule=round.asked, first=first)
     assert grid.folder is not None
     write(grid.folder / "budget.csv", frame.write_csv)
     if as_json:

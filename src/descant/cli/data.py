@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,9 +69,16 @@ def show(
         Path | None, typer.Option("--out", "-o", help="the chart's file; default: holdings.html")
     ] = None,
 ) -> None:
-    """Print or draw who holds what: labels by client, sizes."""
+    """Print or draw who holds what: labels by client, sizes.
+
+    A chart replaces an older one of descant, and no other file.
+    """
     from descant.experiment.settings import read_settings
 
+    if format is not Shown.TEXT:
+        from descant.report.place import check_picture
+
+        check_picture(where := where or Path(f"holdings.{format.value}"))  # before the data are read
     shown = _load(read_settings(file, set))
     if format is Shown.TEXT:
         from descant.cli.holdings import holdings_table
@@ -79,13 +87,15 @@ def show(
         return
     from descant.experiment import Federation
     from descant.report.clients import holdings_figure
+    from descant.report.place import write_marked
 
-    where = where or Path(f"holdings.{format.value}")
+    assert where is not None
     [figure] = holdings_figure(Federation.of(shown))
     if format is Shown.HTML:
-        figure.chart.save(str(where), format="html", inline=True)  # it opens without a network
+        write_marked(where, figure.chart.to_html(inline=True))  # it opens without a network
     else:
-        figure.chart.save(str(where), format="png", scale_factor=2)
+        figure.chart.save(picture := BytesIO(), format="png", scale_factor=2)
+        write_marked(where, picture.getvalue())
     out.print(f"{where}", soft_wrap=True, markup=False)
 
 

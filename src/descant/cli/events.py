@@ -1,6 +1,7 @@
 """Progress and results as JSON lines on standard output, for machines.
 
-Every line has `event`: "round", "health", "evaluated", "collapse" or "finished" (with the run's whole summary).
+Every line has `event`: "round", "health", "evaluated", "collapse" or "finished" (with the run's whole summary), and
+"note" (of a comparison: what is not equal).
 """
 
 from __future__ import annotations

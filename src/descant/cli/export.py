@@ -48,7 +48,12 @@ def export(
         bool,
         typer.Option("--allow-imports", help="follow an import path that the run's folder names: that runs code"),
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that are there already")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="replace files that are there already; those of an earlier export are removed"
+        ),
+    ] = False,
 ) -> None:
     """Write the models of a run for use without descant: safetensors, programs (.pt2), and an index.
 

@@ -31,7 +31,12 @@ def main() -> None:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        ours = type(error).__module__.split(".")[0] == "descant" or getattr(error, "filename", None) is not None
+        ours = type(error).__module__.split(".")[0] == "descant"
+        if not ours and isinstance(error, OSError) and error.filename is not None:
+            from descant.files import told
+
+            _say(told(error))
+            sys.exit(2)
         _say(str(error) if ours else _unexpected(error))
         sys.exit(2 if ours else 1)
 

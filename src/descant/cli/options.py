@@ -1,4 +1,4 @@
-"""What several commands take, and what they say when they are interrupted."""
+"""What the commands that run a grid have in common: what they take, how they run it, and what they say."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from descant.cli.console import err
 from descant.errors import BusyError, SettingError
+
+if TYPE_CHECKING:
+    from descant.experiment import Run
+    from descant.experiment.cells import Cell
+    from descant.experiment.grid import Grid
 
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="settings")]
 Set = Annotated[
@@ -23,7 +28,21 @@ GridFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the grid's
 First = Annotated[int, typer.Option(help="choose rounds from this one on")]
 
 
-def check_first(first: int, rounds: Iterable[int]) -> None:
+def grid_folder(folder: Path | None, file: Path) -> Path:
+    """Where the runs of a grid are left."""
+    return folder or Path("runs") / file.stem
+
+
+def carried_out(grid: Grid, first: int, quiet: bool, as_json: bool) -> list[tuple[Cell, Run]]:
+    """The cells of a grid with their runs, while progress is shown; a wrong `first` is refused before."""
+    from descant.cli.progress import Progress
+
+    _check_first(first, (cell.rounds for cell in grid.cells))
+    with _interruptible(), Progress(quiet, as_json) as progress:
+        return list(progress.run(grid))
+
+
+def _check_first(first: int, rounds: Iterable[int]) -> None:
     """Refuse a first round that some of the runs to come, of so many `rounds`, would not have."""
     last = min(rounds)
     if not 0 <= first <= last:
@@ -37,19 +56,19 @@ class Rule(StrEnum):
     LAST = "last"
     BEST = "best-on-test"
 
+    @property
+    def asked(self) -> Literal["last", "best_on_test"] | None:
+        """What tables are asked for; nothing is their default."""
+        return None if self is Rule.CHOSEN else "last" if self is Rule.LAST else "best_on_test"
 
-RULES: dict[Rule, Literal["last", "best_on_test"] | None] = {
-    Rule.CHOSEN: None,
-    Rule.LAST: "last",
-    Rule.BEST: "best_on_test",
-}
+
 WhichRound = Annotated[
     Rule, typer.Option(help="the round chosen on validation data, the last, or the papers' best on test")
 ]
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
     """Say how to go on, when the user interrupts a comparison, or other processes are still at work on it."""
     try:
         yield

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from descant.cli import options
 from descant.cli.console import out
-from descant.cli.options import (
-    RULES,
-    File,
-    First,
-    GridFolder,
-    Json,
-    Quiet,
-    Rule,
-    Set,
-    WhichRound,
-    check_first,
-    interruptible,
-)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def robustness(
-    file: File,
-    set: Set = None,
-    folder: GridFolder = None,
-    round: WhichRound = Rule.CHOSEN,
-    first: First = 0,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    file: options.File,
+    set: options.Set = None,
+    folder: options.GridFolder = None,
+    round: options.WhichRound = options.Rule.CHOSEN,
+    first: options.First = 0,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run methods under attacks by shares of the clients, as FILE.yaml says; print tables, and write a page.
 
@@ -46,19 +33,16 @@ def robustness(
     command may run several times at once, as `descant compare`.
     """
     from descant.cli.events import emit
-    from descant.cli.progress import Progress
     from descant.experiment.attackgrid import attack_grid
     from descant.experiment.settings import read_settings
     from descant.report.place import check_page
     from descant.report.robust import RobustReport
     from descant.robust import Robustness
 
-    where = folder or Path("runs") / file.stem
+    where = options.grid_folder(folder, file)
     check_page(where / "robustness.html")  # before anything runs
-    grid, rule = attack_grid(read_settings(file, set), where), RULES[round]
-    check_first(first, (cell.rounds for cell in grid.grid.cells))
-    with interruptible(), Progress(quiet, as_json) as progress:
-        found = Robustness(grid.placed(list(progress.run(grid.grid))))
+    grid, rule = attack_grid(read_settings(file, set), where), round.asked
+    found = Robustness(grid.placed(options.carried_out(grid.grid, first, quiet, as_json)))
     written = found.save(where, rule=rule, first=first)
     if as_json:
         for line in found.table(rule, first).to_dicts():

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from descant.cli.fit import Column, print_fitted
-from descant.errors import unknown
 from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.harm import worse_than_alone
@@ -20,11 +19,11 @@ from descant.experiment.table import (
     LabelRow,
     at_evaluation,
     beside,
+    compute_note,
     human_bytes,
     rows,
     share_text,
     short,
-    unequal,
     whose,
     with_spread,
 )
@@ -84,6 +83,15 @@ def comparison_table(
         _side_by_side(there, console, first, f"{title}. {on}" if title and on else title or on)
 
 
+def comparison_notes(results: Sequence[tuple[Cell, Run]], first: int = 0) -> list[dict[str, str]]:
+    """What `comparison_table` says below its figures on what is not equal, for programs: by the data."""
+    notes = []
+    for data, name in data_names(run for _, run in results).items():
+        found = rows([(cell.label, run) for cell, run in results if data_of(run) == data], first)
+        notes += [{"data": name, "note": said} for said in (compute_note(found), *at_evaluation(found)) if said]
+    return notes
+
+
 def _side_by_side(results: Sequence[tuple[Cell, Run]], console: Console, first: int, title: str) -> None:
     """Print runs on the same data, by the same metric."""
     history = results[0][1].history
@@ -126,11 +134,9 @@ def _side_by_side(results: Sequence[tuple[Cell, Run]], console: Console, first: 
     )
     if said := whose(run for _, run in results):
         console.print(said)
-    if differ := unequal(found):
-        spent = ", ".join(f"{label} {count:,.0f}" for label, count in differ.items())
-        console.print(f"Not at equal compute: example gradients a client are {spent}.", markup=False)
-    for said in at_evaluation(found):
-        console.print(said, markup=False)
+    for said in (compute_note(found), *at_evaluation(found)):
+        if said:
+            console.print(said, markup=False)
 
 
 def _harmed(runs: dict[str, list[Run]], found: Sequence[LabelRow], rule: str, first: int) -> list[Column]:
@@ -141,13 +147,13 @@ def _harmed(runs: dict[str, list[Run]], found: Sequence[LabelRow], rule: str, fi
 
 
 def print_figure(results: Sequence[tuple[Cell, Run]], name: str, console: Console, first: int = 0) -> None:
-    """Print one figure by its name: a row a method, a column a seed, and their mean."""
+    """Print one figure by its name: a row a method, a column a seed, and their mean.
+
+    A run may be without it: one that collapses early, say, has no round that could be chosen.
+    """
     names = data_names(run for _, run in results)
     on = {data: f", on {of}" if len(names) > 1 else "" for data, of in names.items()}
     figures = [(f"{cell.label}{on[data_of(run)]}", cell.seed, run.summary(first)) for cell, run in results]
-    known = dict.fromkeys(figure for _, _, found in figures for figure in found)
-    if name not in known:
-        raise unknown("figure", name, known)
     labels = list(dict.fromkeys(label for label, _, _ in figures))
     seeds = list(dict.fromkeys(seed for _, seed, _ in figures))
     values = {(label, seed): found.get(name) for label, seed, found in figures}

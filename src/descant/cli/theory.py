@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,11 +49,13 @@ def theory(
 ) -> None:
     """Compare the papers' closed forms with simulations, and say which of their statements hold.
 
-    Ends with status 1 where a closed form and its simulation disagree.
+    Ends with status 1 where a closed form and its simulation disagree. Figures replace older ones of descant, and
+    no other files.
     """
     from descant.theory.checks import CHECKS, Agreement
     from descant.theory.figures import FIGURES
 
+    written = _places(FIGURES, folder, formats or [FigureFormat.HTML])  # before anything is simulated
     rows: list[Agreement] = []
     claims: list[Claim] = []
     charts: dict[str, Chart] = {}
@@ -68,7 +71,7 @@ def theory(
             step(name)
             charts[name] = figure(trials, seed)
         step("writing")
-        written = _write(charts, folder, formats or [FigureFormat.HTML])
+        _write(charts, written)
     if as_json:
         print(json.dumps(_plain(rows, claims, written, trials, seed), indent=2, allow_nan=False))
     else:
@@ -100,20 +103,33 @@ def _steps(total: int, quiet: bool) -> Iterator[Any]:
         yield step
 
 
-def _write(charts: dict[str, Chart], folder: Path, formats: Sequence[FigureFormat]) -> list[Path]:
+def _places(names: Iterable[str], folder: Path, formats: Sequence[FigureFormat]) -> list[Path]:
+    """The files to be written; one that somebody else wrote is refused."""
+    from descant.files import claim_folder
+    from descant.report.place import check_picture
+
+    places: list[Path] = []
+    for kind in dict.fromkeys(formats):
+        stems = ("theory",) if kind is FigureFormat.HTML else names
+        places += [folder / f"{stem}.{kind.value}" for stem in stems]
+    claim_folder(folder)
+    for place in places:
+        check_picture(place)
+    return places
+
+
+def _write(charts: dict[str, Chart], places: Sequence[Path]) -> None:
+    from descant.report.place import write_marked
     from descant.theory.figures import page
 
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for kind in dict.fromkeys(formats):
-        if kind is FigureFormat.HTML:
-            written.append(folder / "theory.html")
-            written[-1].write_text(page(charts.values()), encoding="utf-8")
-            continue
-        for name, chart in charts.items():
-            written.append(folder / f"{name}.{kind.value}")
-            chart.save(written[-1])
-    return written
+    for place in places:
+        if place.suffix == ".html":
+            write_marked(place, page(charts.values()))
+        else:
+            vector = place.suffix == ".svg"
+            drawn = StringIO() if vector else BytesIO()
+            charts[place.stem].save(drawn, format="svg" if vector else "png")
+            write_marked(place, drawn.getvalue())
 
 
 def _plain(

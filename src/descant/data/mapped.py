@@ -20,7 +20,7 @@ from descant.data.errors import DataError
 from descant.data.federated import FederatedData
 from descant.data.folder import check_folder
 from descant.data.part import Part
-from descant.files import dtype_of, map_tensor, name_of, read_json, sync, write_json
+from descant.files import claim_folder, dtype_of, map_tensor, name_of, read_json, sync, write_json
 
 _FORMAT = 1
 _FIELDS = ("inputs", "targets")
@@ -29,8 +29,8 @@ _BLOCK = 2**16  # examples written in one go
 
 def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Mapping[str, Any]) -> FederatedData:
     """Lay data into a folder, block after block of its clients (of examples alike), and map it."""
+    claim_folder(folder)
     (folder / "data.json").unlink(missing_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
     clients: list[str] = []
     words: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from descant.data.errors import DataError
 from descant.datasets.known import check_known
 from descant.datasets.sources import SOURCES, Download, folder_of
 from descant.errors import unknown
+from descant.files import claim_folder
 
 # What is called as bytes arrive: the file, how many there are, and how many there will be (where it is known).
 Show = Callable[[str, int, int | None], None]
@@ -55,7 +56,7 @@ def fetch_file(download: Download, folder: Path, show: Show | None = None) -> Pa
     """One file, whole and verified in its place, or an error that says how to go on."""
     file = folder / download.file
     if not file.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+        claim_folder(folder)
         part = file.with_name(file.name + ".part")
         try:
             _download(download.url, part, show or (lambda *_: None))

@@ -12,23 +12,20 @@ from torch import Tensor
 from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.ledger import ACCOUNTS, Ledger
-from descant.engine.links import Broadcast, Parcels, decode, encode, references, seen_by, sent_like
+from descant.engine.links import Broadcast, Parcels, decode, encode, keeps_sent, references, seen_by, sent_like
 from descant.engine.plan import Plan
-from descant.engine.records import CollapseError
+from descant.engine.statistics import STATISTICS, refuse_statistics, shares_statistics
 from descant.engine.surroundings import Surroundings
-from descant.engine.unread import Kept, all_finite
+from descant.engine.unread import Kept, all_finite, check_finite
 from descant.engine.view import View
-from descant.errors import NotTogetherError
 from descant.execution import Execution
-from descant.mail import LAST, Form, Mail, not_finite, rows_finite
+from descant.mail import LAST, Form, Mail
 from descant.methods import Method
 from descant.methods.base import whole
 from descant.mirrors import host, sent
 from descant.state import ClientStore, MappedStore
-from descant.task import Task
 from descant.trees import Tree, under, within, without
 
-STATISTICS = "statistics"  # the leaf that carries running statistics (BatchNorm) beside a method's own leaves
 _OURS = (STATISTICS, "codec", "sent", "mirror")  # owners of leaves beside the method's
 
 
@@ -298,32 +295,4 @@ class Clients:
 
     def _check_finite(self, who: Tensor, new: Tree) -> None:
         """A benign client whose state has overflowed is a collapse; a malicious one's is nobody's result."""
-        if not_finite(new) is None:
-            return
-        numbers = host(who)
-        benign = ~torch.isin(numbers, self.plan.malicious.cpu())
-        for name, leaf in new.items():
-            if bool((bad := benign & ~rows_finite(leaf).cpu()).any()):
-                client = self._training.names(numbers[bad][:1])[0]
-                raise CollapseError(f"the state '{name}' of client {client} is not finite")
-
-
-def refuse_statistics(task: Task, method: Method) -> None:
-    """Refuse a model with running statistics where the method says that it cannot train one."""
-    if task.buffer_layout.names and (why := method.refuses.get("statistics")) is not None:
-        raise NotTogetherError(
-            "model",
-            f"it keeps running statistics (BatchNorm), and the method '{method.name}' cannot train it: {why}. Use "
-            "nn.GroupNorm, say",
-        )
-
-
-def keeps_sent(method: Method, plan: Plan) -> bool:
-    """Whether both ends keep what a client sent last: where messages refer to it, and somebody asks for updates."""
-    asked = plan.codec.updates or plan.aggregator.updates or bool(plan.attacks)
-    return asked and any(sent.of == LAST for sent in method.sends.values())
-
-
-def shares_statistics(method: Method, execution: Execution) -> bool:
-    """Whether running statistics travel with the shared model."""
-    return method.has_shared and execution.task.buffers == "shared" and bool(execution.task.buffer_layout.names)
+        check_finite(who, new, self.plan.malicious, self._training.names)

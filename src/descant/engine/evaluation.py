@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from descant.engine.clients import Clients
     from descant.engine.newcomers import Newcomers
     from descant.engine.server import Server
+    from descant.methods import Method
 
 Model = Literal["personal", "shared", "selected"]
 MODELS = ("personal", "shared", "selected")
@@ -94,11 +95,10 @@ def evaluate(
     benign = ~torch.isin(clients.here, clients.plan.malicious.to(clients.here.device))
     counted = torch.cat([benign, *(torch.zeros_like(group.here, dtype=torch.bool) for group in groups[1:])])
     evaluated: dict[str, Evaluated] = {}
-    for model in wanted.models:
-        if model == "selected" or (model == "shared" and not method.has_shared):
+    looked_at = evaluated_models(wanted, method)
+    for model in looked_at:
+        if model == "selected":
             continue
-        if model == "shared" and not method.personalizes and "personal" in wanted.models:
-            continue  # it is what clients deploy, and was shown with it
         found: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in wanted.parts}
         wants = {group: probe(group.data.test) if probe and "test" in found else None for group in groups}
         answered: list[Tensor] = []
@@ -119,9 +119,20 @@ def evaluate(
         success = {"test": torch.cat(answered)} if answered else {}
         evaluated[model] = Evaluated(ctx.round, model, loss, metric, counted, success)
         yield evaluated[model]
-    if "selected" in wanted.models and len(evaluated) == 2:
+    if "selected" in looked_at:
         yield select(evaluated["personal"], evaluated["shared"], clients.task.metric.higher_is_better)
     yield account(ctx.round, groups)
+
+
+def evaluated_models(wanted: Evaluation, method: Method) -> list[Model]:
+    """The models of a method that are evaluated, of those that are asked for; the selected one last.
+
+    A shared model that is what clients deploy is looked at once, as the personal one.
+    """
+    once = not method.personalizes and "personal" in wanted.models
+    held = {"personal": True, "shared": method.has_shared and not once}
+    found: list[Model] = [model for model in wanted.models if held.get(model, False)]
+    return [*found, "selected"] if "selected" in wanted.models and len(found) == 2 else found
 
 
 def account(round: int, groups: Sequence[Clients]) -> Account:

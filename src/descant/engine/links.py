@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from descant.mail import LAST, Form, Mail
 from descant.methods import Method, PerClient
 from descant.mirrors import spread
 from descant.trees import Tree
+
+if TYPE_CHECKING:
+    from descant.engine.plan import Plan
 
 Broadcast = Mapping[str, Tensor | PerClient]
 # What a codec may raise because of a message. A mistake in its own code (a TypeError, say) is no message's fault.
@@ -157,3 +161,9 @@ def _rows(tree: Tree, which: Tensor) -> Tree:
 
 def _joined(trees: list[Tree]) -> Tree:
     return {name: torch.cat([tree[name] for tree in trees]) for name in trees[0]}
+
+
+def keeps_sent(method: Method, plan: Plan) -> bool:
+    """Whether both ends keep what a client sent last: where messages refer to it, and somebody asks for updates."""
+    asked = plan.codec.updates or plan.aggregator.updates or bool(plan.attacks)
+    return asked and any(sent.of == LAST for sent in method.sends.values())

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from descant.context import Context
-from descant.engine.clients import STATISTICS, keeps_sent, shares_statistics
 from descant.engine.cohort import sample, sample_uniform
-from descant.engine.links import Broadcast, Parcels, decode, references, sent_like
+from descant.engine.links import Broadcast, Parcels, decode, keeps_sent, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
+from descant.engine.statistics import STATISTICS, shares_statistics
 from descant.engine.unread import all_finite
 from descant.execution import Execution
 from descant.mail import LAST, Mail, not_finite

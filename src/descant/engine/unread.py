@@ -6,12 +6,15 @@ until it is asked for more. So the questions of a round are put together, and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from descant.engine.records import CollapseError
+from descant.mail import not_finite, rows_finite
+from descant.mirrors import host
 from descant.trees import Tree
 
 
@@ -26,6 +29,18 @@ class Kept(NamedTuple):
 def all_finite(leaves: Mapping[str, Tensor]) -> Tensor:
     """Which of some leaves hold finite numbers only, one flag each; they are not read here."""
     return torch.stack([leaf.isfinite().all() for leaf in leaves.values()])
+
+
+def check_finite(who: Tensor, new: Tree, malicious: Tensor, names: Callable[[Tensor], list[str]]) -> None:
+    """Refuse a state [K, ...] of the clients `who` [K] that has overflowed, unless it is a malicious client's."""
+    if not_finite(new) is None:
+        return
+    numbers = host(who)
+    benign = ~torch.isin(numbers, malicious.cpu())
+    for name, leaf in new.items():
+        if bool((bad := benign & ~rows_finite(leaf).cpu()).any()):
+            client = names(numbers[bad][:1])[0]
+            raise CollapseError(f"the state '{name}' of client {client} is not finite")
 
 
 def read(*flags: Tensor) -> list[Tensor]:

@@ -71,6 +71,13 @@ def check_targets(goals: Goals, metric: str) -> None:
             raise SettingError(f"targets[{i}] = {target:g}: the metric '{metric}' is a share: give {remedy}")
 
 
+def check_parts(at: str, parts: Sequence[str]) -> None:
+    """Refuse an evaluation, written at `at`, that leaves out test data, which budgets and targets are of."""
+    if "test" not in parts:
+        what = "parts with 'test': budgets and targets are of the metric on test data"
+        raise SettingError(f"{at}.parts = {list(parts)}: it must be {what}")
+
+
 def costs(history: History, papers: bool = False) -> dict[int, float]:
     """What all clients have sent and received, up to every round that was evaluated.
 

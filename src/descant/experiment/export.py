@@ -31,7 +31,7 @@ from descant.errors import SettingError, TaskError, unknown
 from descant.experiment.keeping import Round
 from descant.experiment.models import KINDS
 from descant.experiment.modules import fill, like_data
-from descant.files import make_folder, write_bytes, write_json
+from descant.files import claim_folder, read_json, write_bytes, write_json
 from descant.sealed import write_tensors
 from descant.version import __version__
 
@@ -80,7 +80,7 @@ def export(
     module = run.models.template(model).eval() if programs or onnx else None
     if module is not None:
         saves |= _programs(module, run.config, formats)
-    make_folder(folder)
+    claim_folder(folder)
     written, entries = [], []
     for each in wanted:
         tensors = run.models.trained(each.kind, each.client, round)
@@ -92,6 +92,8 @@ def export(
             saves[format](whole, folder / name)
             written.append(folder / name)
         entries.append(_entry(run, each, round) | {"files": names[each]})
+    for name in _listed(folder) - {path.name for path in written}:
+        (folder / name).unlink()  # before the new index, which no longer says that it is ours
     write_json(folder / INDEX, _about(run, round, formats) | {"models": entries})
     return [*written, folder / INDEX]
 
@@ -142,6 +144,17 @@ def _refuse_taken(folder: Path, names: Sequence[str], overwrite: bool) -> None:
                 f"'{folder / name}' is there already: choose another folder, or replace it with overwrite "
                 "(--overwrite)"
             )
+
+
+def _listed(folder: Path) -> set[str]:
+    """The files of an earlier export that are still there, as its index lists them; none of an index of others."""
+    try:
+        index = read_json(folder / INDEX)
+        _, named = index["descant"], {str(name) for entry in index["models"] for name in entry["files"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no index, or none of ours
+        return set()
+    here = {name for name in named if Path(name).name == name and Path(name).suffix.removeprefix(".") in _LOAD}
+    return {name for name in here if (folder / name).is_file() and not (folder / name).is_symlink()}
 
 
 def _programs(module: nn.Module, config: dict[str, Any], formats: Sequence[str]) -> dict[str, Save]:

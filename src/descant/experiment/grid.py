@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
@@ -29,6 +30,7 @@ from descant.experiment.lock import at_work
 from descant.experiment.ready import Ready
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
+from descant.files import claim_folder
 from descant.methods import Method
 
 _BLINK = 0.2  # seconds
@@ -59,6 +61,8 @@ class Grid:
         it trains is refused before the first one is run.
         """
         self.check()
+        if self.folder is not None and not self.folder.is_dir():  # finished cells may lie where nobody can write
+            claim_folder(self.folder, "out")
         waiting, left_out, looked_again = list(self.cells), 0, False
         while waiting:
             busy: list[Cell] = []
@@ -99,16 +103,20 @@ class Grid:
             if (told := cell.apart_from_seed()) in asked:
                 continue
             asked.append(told)
-            try:
-                with warnings.catch_warnings():  # the run itself will give them
-                    warnings.simplefilter("ignore")
-                    run = cell.check()
-                    if self.refuse is not None:
-                        self.refuse(cell, run)
-            except DamagedError:
-                continue  # of this cell alone, which is left out when its turn comes
-            except SettingError as error:
-                raise _named(cell, error) from error
+            with suppress(DamagedError):  # of this cell alone, which is left out when its turn comes
+                self.ready(cell)
+
+    def ready(self, cell: Cell) -> Ready:
+        """A cell that could begin; what it refuses is said where the user wrote it."""
+        try:
+            with warnings.catch_warnings():  # the run itself will give them
+                warnings.simplefilter("ignore")
+                run = cell.check()
+                if self.refuse is not None:
+                    self.refuse(cell, run)
+        except SettingError as error:
+            raise _named(cell, error) from error
+        return run
 
     def _read_or_run(self, cell: Cell, listening: Listening) -> Run:
         if self.folder is None:

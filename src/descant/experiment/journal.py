@@ -41,7 +41,7 @@ from descant.experiment.folder import (
 from descant.experiment.history import History
 from descant.experiment.keeping import Keeper
 from descant.experiment.lock import Lock
-from descant.files import make_folder
+from descant.files import claim_folder, make_folder
 from descant.sealed import damaged, read_json, read_tensors, write_json, write_tensors
 from descant.state.leaves import ABOUT
 from descant.task import Task
@@ -74,10 +74,7 @@ class Journal:
         folder = Path(out)
         refuse_foreign(folder)
         _refuse_taken(folder, overwrite)
-        try:
-            make_folder(folder)
-        except OSError as error:
-            raise SettingError(f"out = '{folder}' cannot be made: {error}") from error
+        claim_folder(folder, "out")
         return cls(folder, settings, overwrite=overwrite)
 
     @classmethod

@@ -79,11 +79,13 @@ class InARow(PartOf):
 
     @property
     def what(self) -> str:
-        return f"{PartOf(self.kind).what}, or a list of those"
+        return f"{PartOf(self.kind).what}, or a list with at least one of those"
 
     def check(self, name: str, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             return _alone(super().check(name, value))
+        if not value:
+            raise refusal(name, value, self.what)
         steps = Parts(self.kind).check(name, value)
         try:
             return _alone(Chain(steps=steps))

@@ -16,6 +16,7 @@ from descant.errors import SettingError
 from descant.execution.device import resolve
 from descant.experiment.allowed import refusal
 from descant.experiment.declaration import Settings
+from descant.experiment.history import Federation, History
 from descant.experiment.parts import PartOf
 from descant.experiment.together import check_together, data_of, task_of
 from descant.methods import Method
@@ -49,6 +50,14 @@ def ready(task: Any, data: Any, method: Any, settings: Settings) -> Ready:
     plan = replace(plan, codec=carrier(plan.codec, learns))
     check_together(task, parties, learns, plan)
     return Ready(task, data, learns, parties, plan)
+
+
+def history_of(run: Ready) -> History:
+    """The history of a run that has not begun, under the numbers that everyone had in the data."""
+    parties, metric = run.parties, run.task.metric
+    attackers = [parties.order[k] for k in run.plan.malicious.tolist()]
+    federation = Federation.of(run.data, attackers, newcomers=parties.order[len(parties.data) :])
+    return History(metric.name, metric.higher_is_better, federation, may_be_undefined=metric.may_be_undefined)
 
 
 def plan_of(settings: Settings, parties: Parties) -> Plan:

@@ -23,7 +23,7 @@ from descant.execution import Execution, Loop
 from descant.execution.convolutions import unfolded
 from descant.execution.device import computing, resolve
 from descant.execution.tuning import prepare, threads_inside
-from descant.experiment import Federation, History, Run
+from descant.experiment import Run
 from descant.experiment.allowed import refusal
 from descant.experiment.callback import Callback
 from descant.experiment.declaration import Call
@@ -35,7 +35,7 @@ from descant.experiment.models import Models
 from descant.experiment.modules import example_of
 from descant.experiment.notes import keep_notes, kept_notes
 from descant.experiment.progress import watched
-from descant.experiment.ready import Ready, ready
+from descant.experiment.ready import Ready, history_of, ready
 from descant.methods import Method
 from descant.task import Task
 from descant.threads import using_threads
@@ -187,11 +187,7 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
     execution = _as_begun(execution, config["execution"], journal)
     if call.precision == "tf32" and not call.device.startswith("cuda"):
         execution.note("precision tf32 is a GPU's: products were computed in full")
-    metric = task.metric
-    order = parties.order
-    attackers = [order[k] for k in plan.malicious.tolist()]
-    federation = Federation.of(given, attackers, newcomers=order[len(data) :])
-    history = History(metric.name, metric.higher_is_better, federation, may_be_undefined=metric.may_be_undefined)
+    history, order = history_of(asked), parties.order
     folder = journal.clients if journal is not None and call.store == "disk" else None
     simulation = Simulation(execution, data, method, plan, at_once, folder, newcomers, order if newcomers else None)
     at = journal.folder if journal is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -111,6 +111,22 @@ def unequal(
     spent = {row.label: row.mean[figure] for row in table}
     low, high = min(spent.values()), max(spent.values())
     return spent if high - low > tolerance * high else {}
+
+
+def compute_note(table: Sequence[LabelRow]) -> str:
+    """A sentence on what the rows' clients computed, where that is not the same; else nothing."""
+    spent = unequal(table)
+    return (
+        f"Not at equal compute: example gradients a client are {grouped(spent, '{:,.0f}'.format)}." if spent else ""
+    )
+
+
+def grouped(values: Mapping[str, float], shown: Callable[[float], str]) -> str:
+    """Labels by value, those that agree together."""
+    groups: dict[str, list[str]] = {}
+    for label, value in sorted(values.items(), key=lambda item: item[1]):
+        groups.setdefault(shown(value), []).append(label)
+    return "; ".join(f"{text} ({', '.join(labels)})" for text, labels in groups.items())
 
 
 def at_evaluation(table: Sequence[LabelRow]) -> list[str]:

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from descant.attacks import Attack
-from descant.catalog import renamed
 from descant.context import Context
 from descant.data import FederatedData, Part
 from descant.engine import Health, Plan
-from descant.engine.clients import refuse_statistics
 from descant.engine.newcomers import Parties, refuse
-from descant.errors import NoFiguresWarning, NotTogetherError, SettingError, TaskError
+from descant.engine.statistics import refuse_statistics
+from descant.errors import NoFiguresWarning, NotTogetherError, SettingError, TaskError, renamed
 from descant.mail import LAST
 from descant.methods import Method
 from descant.task import Task

@@ -14,13 +14,15 @@ import vl_convert
 from altair import SCHEMA_VERSION
 
 from descant.errors import SettingError
-from descant.files import write
+from descant.experiment.table import compute_note
+from descant.files import claim_folder, write
 from descant.report.page import facts
-from descant.report.tables import RULES, Table, overview, summary_rows
+from descant.report.tables import RULES, Table, inequalities, overview, summary_rows
 
 if TYPE_CHECKING:
     from descant.report.report import Report
 
+_COLUMNS = ("method", "figure", "mean", "spread", "seeds", "collapsed", "equal_compute")  # of a csv
 FORMATS = ("html", "png", "svg", "csv", "md", "latex")
 _WRITTEN = ".descant-report"  # in a folder: the names of the files that exports wrote there, one a line
 _LATEX = str.maketrans(
@@ -36,7 +38,7 @@ def export(report: Report, folder: Path, format: str) -> list[Path]:
     """
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"'{folder}' is a file: name a folder for the files of format {format}")
-    folder.mkdir(parents=True, exist_ok=True)
+    claim_folder(folder)
     contents = dict(_pictures(report, format) if format in ("png", "svg") else _tables(report, format))
     written = folder / _WRITTEN
     ours = set(written.read_text(encoding="utf-8").split("\n")) if written.exists() else set()
@@ -68,21 +70,20 @@ def _tables(report: Report, format: str) -> Iterable[tuple[str, str]]:
     for experiment in report.experiments:
         found = summary_rows(experiment, report.first)
         if format == "csv":  # every figure, one a line: for programs
+            alike = "no" if compute_note(found) else "yes"
             lines = [
-                (row.label, name, row.mean[name], row.spread[name], row.seeds, row.collapsed)
+                (row.label, name, row.mean[name], row.spread[name], row.seeds, row.collapsed, alike)
                 for row in found
                 for name in row.mean
             ]
-            yield (
-                f"{experiment.key}.csv",
-                _csv([("method", "figure", "mean", "spread", "seeds", "collapsed"), *lines]),
-            )
+            yield f"{experiment.key}.csv", _csv([_COLUMNS, *lines])
             continue
+        unlike = inequalities(experiment, found)
         for rule in RULES:
             if any(f"{experiment.model}.round@{rule}" in row.mean for row in found):
                 table = overview(experiment, found, rule, full=True)
                 about = f"{experiment.title}: {facts(experiment.entries[0].config)}"
-                table = replace(table, caption=f"{about} {table.caption}")
+                table = replace(table, caption=" ".join([about, table.caption, *unlike]))
                 text = _markdown(table) if format == "md" else _latex(table)
                 yield f"{experiment.key}-{rule}.{'md' if format == 'md' else 'tex'}", text
 

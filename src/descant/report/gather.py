@@ -20,6 +20,9 @@ from descant.experiment.folder import RUN, START
 # What may differ between the seeds of one entry.
 _INCIDENTAL = ("seed", "execution", "versions", "label", "settings", "store", "commit", "chunk")
 
+_MOST = 3  # settings that a title tells
+_LONGEST_VALUE, _LONGEST_KEY = 40, 80  # letters of a setting in a title, and of a title in the name of a file
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -169,7 +172,7 @@ def gather(runs: Sequence[Run], first: int = 0, pages: Sequence[Path] = ()) -> l
         about, split = rows[0].config["data"], problems.count(problem) > 1
         title = f"{about['name']}, {attackers}" if split else str(about["name"])
         found.append((title, tuple(rows), _told_apart(pages) if split else ()))
-    titles = _numbered([title for title, *_ in found])
+    titles = _numbered(_told_from_namesakes([(title, rows[0].config) for title, rows, _ in found]))
     keys = _numbered([_slug(title) for title in titles], "{}-{}")
     named = zip(titles, keys, found, strict=True)
     return [Experiment(title, rows, key, first, notes) for title, key, (_, rows, notes) in named]
@@ -242,13 +245,32 @@ def _distinct(labelled: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     return labels
 
 
+def _told_from_namesakes(titled: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Titles that say, where several are the same, what differs in the settings of their data and their models."""
+    found = []
+    for title, config in titled:
+        namesakes = [_about(other) for name, other in titled if name == title]
+        own = _about(config)
+        differ = [name for name in own if len({_text(other.get(name)) for other in namesakes}) > 1]
+        parts = [f"{name} {str(own[name])[:_LONGEST_VALUE]}" for name in differ if own[name] is not None]
+        found.append(f"{title} ({', '.join(parts[:_MOST])})" if parts else title)
+    return found
+
+
+def _about(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the data and the model by name, without the seed; a module itself is too long to tell."""
+    data, task = config["data"], config["task"]
+    told = flat({"clients": data["clients"]} | data["settings"]) | {k: v for k, v in task.items() if k != "model"}
+    return {name: value for name, value in told.items() if name != "seed"}
+
+
 def _slug(title: str) -> str:
     """A title as the name of a file or an anchor."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "data"
+    return re.sub(r"[^a-z0-9]+", "-", title.lower())[:_LONGEST_KEY].strip("-") or "data"
 
 
 def _numbered(names: list[str], form: str = "{} ({})") -> list[str]:
-    """Names that differ, where the same data was used in several ways or with several models."""
+    """Names that differ, where nothing short tells them apart."""
     return [
         form.format(name, names[: i + 1].count(name)) if names.count(name) > 1 else name
         for i, name in enumerate(names)

@@ -1,23 +1,35 @@
-"""Where a page may be written: to a new file, or in the place of a page that descant wrote."""
+"""Where a page or a picture may be written: to a new file, or in the place of one that descant wrote.
+
+What descant wrote has a mark: a page in its head, a picture where it says which program made it.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from struct import pack
+from zlib import crc32
 
 from descant.errors import SettingError
-from descant.files import naming
+from descant.files import claim_folder, naming, write
+from descant.version import __version__
 
 _SUFFIXES = (".html", ".htm")
-_HEAD = 4096  # bytes of a file that hold the head of our page
-_OURS = re.compile(rb'<meta name="generator" content="descant [^"]*">')  # as page.html says it
+_HEAD = 4096  # bytes of a file that hold our mark
+_BY = f"descant {__version__}"
+_MARKS = (  # of a page, as page.html says it, an SVG and a PNG
+    rb'<meta name="generator" content="descant [^"]*">',
+    rb"<!-- descant [^>]* -->",
+    rb"tEXtSoftware\0descant ",
+)
+_OURS = re.compile(b"|".join(_MARKS))
+_PNG, _PNG_HEAD = b"\x89PNG", 33  # what a PNG begins with, and the bytes before the second of its chunks
 _AS_FILES = {".png": "png", ".svg": "svg", ".csv": "csv", ".md": "md", ".tex": "latex"}  # suffix -> format
 
 
 def check_page(path: Path) -> None:
     """Refuse a file that is no page by its name, and one that somebody else wrote."""
-    if path.is_dir():
-        raise SettingError(f"'{path}' is a folder: name a file in it, as in {path / 'report.html'}")
+    _refuse_folder(path, "report.html")
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         remedy = f"name a file that ends in .html, as in {path.with_suffix('.html')}"
@@ -26,14 +38,50 @@ def check_page(path: Path) -> None:
         if (format := _AS_FILES.get(suffix)) is not None:
             remedy += f", or export into a folder (--format {format} -o FOLDER, or format={format!r})"
         raise SettingError(f"'{path}': a report is written as a page of HTML: {remedy}")
+    _refuse_theirs(path, "page")
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a file that somebody else wrote; a picture, or a page with one, may have any name."""
+    _refuse_folder(path, "picture.png")
+    _refuse_theirs(path, "page or picture")
+
+
+def write_marked(path: Path, content: str | bytes) -> None:
+    """Write a page or a picture (svg, png) with the mark by which it is known as ours."""
+    check_picture(path)
+    claim_folder(path.parent)
+    raw = _marked(content.encode() if isinstance(content, str) else content)
+    write(path, lambda temporary: temporary.write_bytes(raw))
+
+
+def _marked(raw: bytes) -> bytes:
+    if raw.startswith(_PNG):
+        said = b"tEXt" + f"Software\0{_BY}".encode()
+        chunk = pack(">I", len(said) - 4) + said + pack(">I", crc32(said))
+        return raw[:_PNG_HEAD] + chunk + raw[_PNG_HEAD:]
+    if raw.startswith(b"<svg"):
+        return raw.replace(b">", f"><!-- {_BY} -->".encode(), 1)
+    return raw.replace(b"<head>", f'<head>\n<meta name="generator" content="{_BY}">'.encode(), 1)
+
+
+def _refuse_folder(path: Path, example: str) -> None:
+    if path.is_dir():
+        raise SettingError(f"'{path}' is a folder: name a file in it, as in {path / example}")
+
+
+def _refuse_theirs(path: Path, what: str) -> None:
     if path.exists() and not _may_be_replaced(path):
         raise SettingError(
-            f"'{path}' is there already, and is no page that descant wrote: choose another name, or remove it first"
+            f"'{path}' is there already, and is no {what} that descant wrote: choose another name, or remove it "
+            "first"
         )
 
 
 def _may_be_replaced(path: Path) -> bool:
-    """Whether nothing is lost with a file: it is a page of ours, or empty."""
+    """Whether nothing is lost with a file: it is one of ours, or empty."""
+    if not path.is_file():  # a device, say
+        return False
     with naming(path), path.open("rb") as file:
         head = file.read(_HEAD)
     return not head or _OURS.search(head) is not None

@@ -14,7 +14,7 @@ import altair as alt
 from descant.errors import SettingError, unknown
 from descant.experiment import Run
 from descant.experiment.table import check_first
-from descant.files import write
+from descant.files import claim_folder, write
 from descant.report.clients import fairness_figures, holdings_figure, models_figure
 from descant.report.export import FORMATS, export
 from descant.report.figure import Figure, Palette
@@ -110,7 +110,7 @@ class Report:
         if format != "html":
             return export(self, path, format)
         check_page(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        claim_folder(path.parent)
         text = self.html()
         write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         return [path]

@@ -15,10 +15,11 @@ from descant.experiment.table import (
     LabelRow,
     at_evaluation,
     beside,
+    compute_note,
+    grouped,
     human_bytes,
     rows,
     short,
-    unequal,
     whose,
     with_spread,
 )
@@ -178,21 +179,7 @@ def notices(experiment: Experiment, found: list[LabelRow]) -> list[str]:
             if run.stopped is not None:
                 after = f"after round {run.stopped.round} of {run.config['rounds']}"
                 said.append(f"{entry.label}, seed {seed}, was stopped {after}: {run.stopped.why}.")
-    if len(found) > 1:
-        if spent := unequal(found):
-            said.append(f"Not at equal compute: example gradients a client are {_listed(spent, '{:,.0f}'.format)}.")
-        sent = {row.label: (row.mean["bytes_up"] + row.mean["bytes_down"]) / row.mean["clients"] for row in found}
-        if max(sent.values()) - min(sent.values()) > 0.01 * max(sent.values()):
-            said.append(f"Not at equal bytes: a client sends and receives {_listed(sent, human_bytes)}.")
-        for what in ("rounds", "cohort"):
-            asked = {entry.label: float(entry.config[what]) for entry in experiment.entries}
-            if len(set(asked.values())) > 1:
-                said.append(f"Not the same {what}: {_listed(asked, '{:g}'.format)}.")
-        seeds = {entry.label: sorted(entry.seeds) for entry in experiment.entries}
-        if len({tuple(s) for s in seeds.values()}) > 1:
-            told = "; ".join(f"{label} has {', '.join(s)}" for label, s in seeds.items())
-            said.append(f"Not the same seeds: {told}.")
-    said += at_evaluation(found)
+    said += inequalities(experiment, found)
     for entry in experiment.entries:
         if entry.alike:
             many = (
@@ -202,6 +189,26 @@ def notices(experiment: Experiment, found: list[LabelRow]) -> list[str]:
     if all(row.seeds == 1 for row in found):
         said.append("One seed: there is no spread, and small differences may be chance.")
     return said
+
+
+def inequalities(experiment: Experiment, found: list[LabelRow]) -> list[str]:
+    """In what the entries are not equal, so that their figures are not of the method alone."""
+    said = []
+    if len(found) > 1:
+        if note := compute_note(found):
+            said.append(note)
+        sent = {row.label: (row.mean["bytes_up"] + row.mean["bytes_down"]) / row.mean["clients"] for row in found}
+        if max(sent.values()) - min(sent.values()) > 0.01 * max(sent.values()):
+            said.append(f"Not at equal bytes: a client sends and receives {grouped(sent, human_bytes)}.")
+        for what in ("rounds", "cohort"):
+            asked = {entry.label: float(entry.config[what]) for entry in experiment.entries}
+            if len(set(asked.values())) > 1:
+                said.append(f"Not the same {what}: {grouped(asked, '{:g}'.format)}.")
+        seeds = {entry.label: sorted(entry.seeds) for entry in experiment.entries}
+        if len({tuple(s) for s in seeds.values()}) > 1:
+            told = "; ".join(f"{label} has {', '.join(s)}" for label, s in seeds.items())
+            said.append(f"Not the same seeds: {told}.")
+    return said + at_evaluation(found)
 
 
 def figure_cell(row: LabelRow, name: str, whole: bool = False) -> TableCell:
@@ -237,11 +244,3 @@ def _labels_of(labels: Any, client: int) -> str:
     most = np.argsort(-labels[client], kind="stable")[:4]
     told = ", ".join(f"{c} ({labels[client][c]})" for c in most if labels[client][c])
     return told + (", …" if (labels[client] > 0).sum() > 4 else "")
-
-
-def _listed(values: dict[str, float], shown: Any) -> str:
-    """Labels by value, those that agree together."""
-    groups: dict[str, list[str]] = {}
-    for label, value in sorted(values.items(), key=lambda item: item[1]):
-        groups.setdefault(shown(value), []).append(label)
-    return "; ".join(f"{text} ({', '.join(labels)})" for text, labels in groups.items())

@@ -1,15 +1,19 @@
 """From examples and a partition to federated data."""
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import descant as dc
 from descant import catalog
 from descant.data import DataError, Partition, partitioned
 from descant.data.partitions import IID, Dirichlet, Labels, Natural, PowerLawSizes, Quality, Quantity
+from descant.errors import SettingError
 from descant.listing import entries
 
 PARTS = ("train", "valid", "test")
@@ -142,6 +146,23 @@ def test_partitions_are_named_in_settings_and_mistakes_are_found() -> None:
         build("datasets", {"name": "digits", "partition": "iid"})
     with pytest.raises(ValueError, match=r"partition\.reads = 'sd': "):
         build("datasets", {"name": "digits", "partition": {"name": "quality", "clients": 3, "reads": "sd"}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"name": "labels", "clients": 5, "labels": 99}, "partition.labels = 99"),  # a field of the data set, too
+        ({"name": "hybrid", "clients": 5, "labels": 99}, "partition.labels = 99"),  # refused by one of its halves
+        ({"name": "dirichlet", "clients": 50, "alpha": 1e-4, "least": 20}, "partition.least = 20"),
+    ],
+)
+def test_what_the_examples_cannot_fill_is_named_as_it_was_written(spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=rf"^data\.{re.escape(said)}: it must be"):
+        catalog.build("datasets", {"name": "digits", "partition": spec}, path="data")
+    with pytest.raises(SettingError, match=rf"^{re.escape(said)}: it must be"):
+        dc.data.digits(partition=catalog.build("partitions", spec))
+    with pytest.raises(SettingError, match=r"^data\.labels = 99: it must be"):
+        catalog.build("datasets", {"name": "digits", "labels": 99}, path="data")
 
 
 def test_the_catalog_lists_partitions_with_their_fields() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from descant.data.part import Part
 from descant.data.partitions.base import IntArray, Partition
 from descant.data.partitions.natural import Natural
 from descant.data.splits import offsets_of, split
-from descant.errors import SettingError, shown
+from descant.errors import SettingError, renamed, shown
 
 
 class Unassigned(Protocol):
@@ -57,7 +58,10 @@ def partitioned(
             "descant.data.partitions.IID(clients=10)"
         )
     owners = None if examples.owners is None else examples.owners.numpy()
-    hands = partition.assign(examples.targets.numpy(), seed, owners)
+    try:
+        hands = partition.assign(examples.targets.numpy(), seed, owners)
+    except SettingError as error:  # what is wrong is a field of the partition, not of the data set
+        raise renamed(error, "partition", [field.name for field in fields(partition)]) from None
     order, sizes = order_of_lists(hands, len(examples.targets), overlap=partition.overlaps)
     names = _names(examples, partition, order, sizes)
     # Rows are divided, and examples read by them once: no copy of the data lies in between.
