@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,21 +74,21 @@ def test_so_do_the_parts_of_a_run(more: dict[str, Any], tmp_path: Path) -> None:
     torch.testing.assert_close(held.personal(ours), held.personal(theirs), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("unfold", [False, True])
-def test_convolutions_too(unfold: bool) -> None:
+@pytest.mark.parametrize("way", ["grouped", "unfolded", "direct"])
+def test_convolutions_too(way: str) -> None:
     torch.manual_seed(0)
     convolutions = [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.Flatten()]
     task = dc.Task(nn.Sequential(*convolutions, nn.Linear(24, 2)).double())
     found = []
     for device, mode in (("cuda", "compile"), ("cpu", "vmap")):
         with pytest.MonkeyPatch.context() as patch:
-            if unfold and device == "cuda":
+            if device == "cuda":
                 from descant.execution import ongpu, tuning
 
-                patch.setattr(tuning, "Compile", ongpu.unfolding)
+                patch.setattr(tuning, "Compile", partial(ongpu.with_convolutions, way))
             method = dc.methods.FedAvg(steps=5, batch=8)
             found.append(dc.simulate(task, images(), method, rounds=ROUNDS, device=device, mode=mode))  # type: ignore[arg-type]
-    assert found[0].config["execution"]["unfolded"] == unfold
+    assert found[0].config["execution"]["convolutions"] == way
     torch.testing.assert_close(held.shared(found[0]), held.shared(found[1]), rtol=1e-7, atol=1e-9)
 
 

@@ -6,18 +6,21 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
+from torch.utils._triton import has_triton
 
 from descant.data import FederatedData
 from descant.execution.base import Execution, Vmap
 from descant.execution.compiled import Compile
-from descant.execution.convolutions import can_unfold, unfolded
+from descant.execution.convolutions import can_be_direct, can_unfold, computed
 from descant.execution.device import free_memory
 from descant.execution.memory import Choice
+from descant.execution.programs import reason
 from descant.methods import Work
 from descant.task import Task
 
 Timed = Callable[[Execution, int], float]  # the seconds of a step for one of so many clients
 
+DIRECT = "compile with direct convolutions"
 UNFOLDED = "compile with unfolded convolutions"
 _TRIED = 16  # clients that memory is measured with
 _SHARE = 0.5  # of the free memory, for the clients at work; what they hold between rounds needs some, too
@@ -50,15 +53,18 @@ def ways(vmapped: Vmap, clients: int) -> dict[str, Callable[[], Execution]]:
     """The ways to execute that "auto" chooses among on a GPU, by name."""
     task = vmapped.task
     found: dict[str, Callable[[], Execution]] = {"vmap": lambda: vmapped, "compile": lambda: Compile(task, clients)}
+    full = task.dtype in (torch.float32, torch.float64) and not task.half
+    if full and any(can_be_direct(module) for module in task.model.modules()) and has_triton():
+        found[DIRECT] = lambda: with_convolutions("direct", task, clients)
     if any(can_unfold(module) for module in task.model.modules()):
-        found[UNFOLDED] = lambda: unfolding(task, clients)
+        found[UNFOLDED] = lambda: with_convolutions("unfolded", task, clients)
     return found if not vmapped.mixes else {"vmap": found["vmap"]}
 
 
-def unfolding(task: Task, clients: int) -> Compile:
-    """Compiled programs in which convolutions are matrix products."""
-    execution = Compile(unfolded(task), clients)
-    execution.unfolded = True
+def with_convolutions(way: str, task: Task, clients: int) -> Compile:
+    """Compiled programs in which convolutions are computed in a way."""
+    execution = Compile(computed(task, way), clients)
+    execution.convolutions = way
     return execution
 
 
@@ -73,6 +79,9 @@ def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed)
             try:
                 took = timed(execution, clients)
             except torch.OutOfMemoryError:  # what is unfolded takes more room
+                continue
+            except Exception as error:  # of many kinds: a kernel that this GPU cannot run, say
+                notes.append(f"{name} cannot be used: {reason(error)}")
                 continue
             patience -= perf_counter() - began
             if not execution.notes:

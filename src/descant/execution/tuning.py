@@ -119,9 +119,9 @@ def _on_gpu(
         choice = ongpu.fastest(execution, number, steps, trained, timed)
         remember(key, choice)
     best = ongpu.ways(execution, number)[choice.name]()
-    if best.unfolded and chunk is None:  # what is unfolded takes more room
+    if best.convolutions == "unfolded" and chunk is None:  # what is unfolded takes more room
         number = ongpu.fitting(Vmap(best.task), data, work, trainers, timed)
-        best = ongpu.unfolding(task, number)
+        best = ongpu.with_convolutions("unfolded", task, number)
     for note in choice.notes:
         best.note(note)
     return Prepared(best, number, choice.why)
