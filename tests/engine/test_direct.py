@@ -97,6 +97,16 @@ def test_vmap_inside_vmap(case: tuple[Tensor, Tensor, dict[str, Any]]) -> None:
     close(mine, its, images.dtype)
 
 
+def test_vmap_over_any_axis() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(2, 3, 4, 2, 6, 7, generator=generator, dtype=torch.float64)  # clients are the axis 2
+    filters = torch.randn(2, 5, 2, 3, 2, 4, generator=generator, dtype=torch.float64)  # and the last
+    how = ((1, 1), (0, 0), (1, 1))
+    mine = vmap(lambda x, w: OPERATORS[0](x, w, *how), in_dims=(2, 5))(images, filters)
+    its = torch.stack([OPERATORS[0](images[:, :, k], filters[..., k], *how) for k in range(4)])
+    torch.testing.assert_close(mine, its, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("stride,padding,dilation", [((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))])
 def test_the_gradients_of_each_are_those_of_finite_differences(stride: Any, padding: Any, dilation: Any) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -189,10 +199,13 @@ def test_compiled_programs_too(backend: str) -> None:
             torch.testing.assert_close(program(*examples()), its, rtol=1e-11, atol=1e-13)
 
 
-def test_an_image_alone_goes_through_the_layer_too() -> None:
+def test_an_image_without_a_batch_is_left_to_torch() -> None:
     layer = direct.Direct(2, 3, 3)
     images = torch.randn(4, 2, 6, 6, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(layer(images)[1], layer(images[1]))
+    with Called() as called:
+        alone = layer(images[1])
+    assert not called.names
+    torch.testing.assert_close(layer(images)[1], alone)
 
 
 def offered(model: nn.Module, *, half: bool = False) -> bool:
