@@ -238,9 +238,34 @@ def test_a_way_that_breaks_is_not_taken_and_the_run_says_so(monkeypatch: pytest.
             raise RuntimeError("no such instruction\nmore")
         return {"grouped": 2.0, "unfolded": 1.0}[execution.convolutions]
 
-    choice = ongpu.fastest(vmapped, 4, 100, 100, timed)
+    choice = ongpu.fastest(vmapped, 4, 100, 100, timed, lambda task, clients: torch.ones(clients, 2))
     assert choice.name == ongpu.UNFOLDED
     assert choice.notes == [f"{ongpu.DIRECT} cannot be used: no such instruction"]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 + 1e-6, 1.01, float("nan")])
+def test_kernels_that_give_other_gradients_than_torch_are_not_used(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ongpu, "has_triton", lambda: True)
+    plain = direct.Direct._conv_forward
+    monkeypatch.setattr(direct.Direct, "_conv_forward", lambda *given: factor * plain(*given))
+    generator = torch.Generator().manual_seed(2)
+    inputs = [torch.randn(n, 2, 10, 10, generator=generator, dtype=torch.float64) for n in (9, 7, 8)]
+    data = dc.FederatedData.from_arrays([(x, torch.arange(len(x)) % 3) for x in inputs])
+    work = dc.methods.FedAvg(steps=2, batch=4).work
+
+    def timed(execution: Any, clients: int) -> float:
+        return {"grouped": 3.0, "unfolded": 2.0, "direct": 1.0}[execution.convolutions]
+
+    def slopes(task: Task, clients: int) -> Tensor:
+        return tuning._gradients(task, data, work, clients)
+
+    choice = ongpu.fastest(Vmap(Task(network(nn.Conv2d))), 3, 100, 100, timed, slopes)
+    right = abs(factor - 1) < 1e-3
+    assert choice.name == (ongpu.DIRECT if right else ongpu.UNFOLDED)
+    assert len(choice.notes) == (not right)
+    assert right or "not those of mode vmap" in choice.notes[0]
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ of the images and filters alone, so a result has the same bits every time.
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -29,13 +27,13 @@ _LENGTH = 4096  # places that a program of `_correlate` goes through, about
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _gather(
-    images: Any,
-    filters: Any,  # [K, C h w, padded O]
-    out: Any,
-    client: Any,  # numbers from one client's images to the next
-    places: Any,  # B OH OW
-    blocks: Any,  # of places, a client
+def _gather(  # type: ignore[no-untyped-def]
+    images,
+    filters,  # [K, C h w, padded O]
+    out,
+    client,  # numbers from one client's images to the next
+    places,  # B OH OW
+    blocks,  # of places, a client
     C: tl.constexpr,
     H: tl.constexpr,
     W: tl.constexpr,
@@ -56,7 +54,7 @@ def _gather(
     OP: tl.constexpr,  # O, padded
     OB: tl.constexpr,  # channels that a program computes
     P: tl.constexpr,  # places
-) -> None:
+):
     program = tl.program_id(0)
     k = (program // blocks).to(tl.int64)
     place = (program % blocks) * P + tl.arange(0, P)
@@ -90,22 +88,23 @@ def _gather(
                     pixel = tl.load(row + x // GX, mask=within, other=0.0)
             weight = tl.load(weights + (line * KW + j) * OP)
             sums += weight[:, None] * pixel[None, :]
-    # Neighbouring threads have neighbouring places: the compiler does not see it behind the minimum. It reads and
-    # writes numbers one by one even so, since it knows nothing of their alignment, and stays right across images.
-    to = out + k * places * O + tl.max_contiguous(b * (O * OH * OW) + near % (OH * OW), P)
+    # Neighbouring threads take neighbouring places. The compiler does not see it behind the minimum, so it is told.
+    # Where a row ends it does not hold: a multiple of 1 has all numbers read and written one by one.
+    at = tl.max_contiguous(tl.multiple_of(b * (O * OH * OW) + near % (OH * OW), 1), P)
+    to = out + k * places * O + at
     real = (place < places)[None, :] & (o < O)[:, None]
     tl.store(to[None, :] + (o * (OH * OW))[:, None], sums, mask=real)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _correlate(
-    images: Any,
-    slopes: Any,  # [K, B, O, OH, OW] the outputs' gradients
-    out: Any,  # [K, slices, O, C, KH, KW]
-    client: Any,  # numbers from one client's images to the next
-    slope_client: Any,
-    places: Any,  # B OH OW
-    slices: Any,  # of places, a client
+def _correlate(  # type: ignore[no-untyped-def]
+    images,
+    slopes,  # [K, B, O, OH, OW] the outputs' gradients
+    out,  # [K, slices, O, C, KH, KW]
+    client,  # numbers from one client's images to the next
+    slope_client,
+    places,  # B OH OW
+    slices,  # of places, a client
     C: tl.constexpr,
     H: tl.constexpr,
     W: tl.constexpr,
@@ -125,7 +124,7 @@ def _correlate(
     TB: tl.constexpr,  # KH KW, padded
     LENGTH: tl.constexpr,  # places of a slice
     P: tl.constexpr,  # places that it takes at once
-) -> None:
+):
     T: tl.constexpr = KH * KW
     program = tl.program_id(0)
     c = program % C
@@ -150,10 +149,10 @@ def _correlate(
         b = (near // (OH * OW)).to(tl.int64)
         top = near % (OH * OW) // OW * SY - PY
         left = near % OW * SX - PX
-        slope_at = tl.max_contiguous(b * (O * OH * OW) + near % (OH * OW), P)
+        slope_at = tl.max_contiguous(tl.multiple_of(b * (O * OH * OW) + near % (OH * OW), 1), P)
         real = (place < end)[None, :] & (o < O)[:, None]
         slope = tl.load((slope_of + slope_at)[None, :] + (o * (OH * OW))[:, None], mask=real, other=0.0)
-        pixel_at = tl.max_contiguous(b * (C * H * W) + top * W + left, P)
+        pixel_at = tl.max_contiguous(tl.multiple_of(b * (C * H * W) + top * W + left, 1), P)
         within = (t < T)[:, None]
         if not INSIDE:
             y = top[None, :] + i[:, None]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
+from torch import Tensor
 from torch.utils._triton import has_triton
 
 from descant.data import FederatedData
@@ -19,6 +20,7 @@ from descant.methods import Work
 from descant.task import Task
 
 Timed = Callable[[Execution, int], float]  # the seconds of a step for one of so many clients
+Slopes = Callable[[Task, int], Tensor]  # the gradients [K, d] of so many clients, uncompiled
 
 DIRECT = "compile with direct convolutions"
 UNFOLDED = "compile with unfolded convolutions"
@@ -26,6 +28,7 @@ _TRIED = 16  # clients that memory is measured with
 _SHARE = 0.5  # of the free memory, for the clients at work; what they hold between rounds needs some, too
 _COPIES = 8  # of a model that a round of a method may hold at once, beside those of a step
 _PATIENCE = 20.0  # seconds: a model that takes longer to compile is not compiled in yet another way
+_SAME = 1e-3  # how far gradients may be apart, of their size: rounding is far less, and a wrong sum far more
 _WORTH = 10.0  # seconds: a run whose uncompiled steps would take longer gains by compiling
 
 
@@ -68,8 +71,12 @@ def with_convolutions(way: str, task: Task, clients: int) -> Compile:
     return execution
 
 
-def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed) -> Choice:
-    """The fastest way to have clients trained `trained` times for so many steps, `clients` at once."""
+def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed, slopes: Slopes) -> Choice:
+    """The fastest way to have clients trained `trained` times for so many steps, `clients` at once.
+
+    Kernels of our own are compiled anew for every kind of GPU and version of Triton. So they are first held against
+    torch's own, on the run's own model and examples, and not used where they give something else.
+    """
     seconds, notes, patience = {"vmap": timed(vmapped, clients)}, list[str](), _PATIENCE
     if steps * trained * seconds["vmap"] > _WORTH:
         for name, make in ways(vmapped, clients).items():
@@ -77,6 +84,9 @@ def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed)
                 continue
             execution, began = make(), perf_counter()
             try:
+                if name == DIRECT and not _agree(execution.task, vmapped.task, min(clients, _TRIED), slopes):
+                    notes.append(f"{name} cannot be used: on this GPU their gradients are not those of mode vmap")
+                    continue
                 took = timed(execution, clients)
             except torch.OutOfMemoryError:  # what is unfolded takes more room
                 continue
@@ -90,3 +100,9 @@ def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed)
     best = min(seconds, key=seconds.__getitem__)
     measured = ", ".join(f"{name} {1e6 * value:.3g}" for name, value in seconds.items())
     return Choice(best, f"µs a step of one client: {measured}", notes)
+
+
+def _agree(task: Task, other: Task, clients: int, slopes: Slopes) -> bool:
+    """Whether two tasks give a few clients the same gradients."""
+    mine, its = slopes(task, clients), slopes(other, clients)
+    return bool((mine - its).norm() <= _SAME * its.norm())

@@ -104,6 +104,9 @@ def _on_gpu(
     def timed(execution: Execution, clients: int) -> float:
         return _seconds_a_client(execution, data, work, clients)
 
+    def slopes(task: Task, clients: int) -> Tensor:
+        return _gradients(task, data, work, clients)
+
     number = chunk or ongpu.fitting(execution, data, work, trainers, timed)
     if not isinstance(execution, Vmap) or mode == "vmap":
         return Prepared(execution, number, why)
@@ -116,7 +119,7 @@ def _on_gpu(
     choice = recall(key)
     if choice is None or choice.name not in ongpu.ways(execution, number):
         steps = len(_schedule(data, torch.arange(number, device=data.train.inputs.device), work))
-        choice = ongpu.fastest(execution, number, steps, trained, timed)
+        choice = ongpu.fastest(execution, number, steps, trained, timed, slopes)
         remember(key, choice)
     best = ongpu.ways(execution, number)[choice.name]()
     if best.convolutions == "unfolded" and chunk is None:  # what is unfolded takes more room
@@ -205,6 +208,15 @@ def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, cli
 
     with torch.no_grad(), using_threads(threads_inside(execution)):
         return _seconds(step) / clients
+
+
+def _gradients(task: Task, data: FederatedData, work: Work, clients: int) -> Tensor:
+    """The gradients [K, d] of the first clients at the model that training starts from."""
+    who = torch.arange(clients, device=data.train.inputs.device)
+    x, statistics = (start.to(who.device).repeat(clients, 1) for start in (task.start(), task.buffer_start()))
+    everyone = torch.ones_like(who, dtype=torch.bool)
+    with torch.no_grad():
+        return Vmap(task).grads(x, statistics, _schedule(data, who, work)[0], everyone, task.objective, ())[0]
 
 
 def _descend(x: Tensor, grad: Gradient) -> Tensor:
