@@ -1,6 +1,6 @@
 """Hush and its rivals with the same number of trials: settings files for `descant compare`.
 
-    descant compare examples/hush/mnist-20.yaml --out runs/trials --set device=cuda     eight settings a method
+    descant compare examples/hush/mnist-20.yaml --out runs/trials --set device=cuda     twelve settings a method
     python examples/hush/choose.py best mnist-20 runs/trials > best.yaml                the best of each, five seeds
     descant compare best.yaml --out runs/mnist-20 --set device=cuda
     python examples/hush/table.py runs/mnist-20                                         beside Ditto, seed by seed
@@ -8,7 +8,7 @@
     python examples/hush/choose.py trials mnist-20 > examples/hush/mnist-20.yaml        writes a file of trials anew
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
 
-Each method is tried with four rates and two values of what it is known by, or with eight rates, on a seed that is
+Each method is tried with six rates and two values of what it is known by, or with twelve rates, on a seed that is
 not among the five. The setting with the best validation accuracy is kept. Ditto and Hush take 20 gradients a round
 for the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
 """
@@ -24,7 +24,9 @@ import yaml
 import descant as dc
 
 Spec = dict[str, Any]
-FOUR, EIGHT, SEED = (1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0), 100
+SIX = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+TWELVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+SEED = 100
 MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
 FASHION = {"name": "fashion-mnist", "seed": "run"}
 WRITERS = {"name": "mnist-by-writer", "writers": 100, "mean": 0.1307, "std": 0.3081, "seed": "run"}
@@ -103,6 +105,11 @@ PARTS: dict[str, Spec] = {
     "per layer": {"projection": {"name": "per-layer", "fresh": True, "kind": "fold"}},
     "fixed": {"projection": {"name": "fold"}},
     **{f"pool of {pool}": {"pool": pool} for pool in (5, 25, 100)},
+    "whole numbers": {"bits": None},
+    "a ninth, whole numbers": {"m": 0.107, "bits": None},
+    "a ninth": {"m": 0.107},
+    "a third": {"m": 0.333},
+    "nearly all dimensions": {"m": 0.999},
     "rounded at random": {"nearest": False},
     "8 bits at random, the same bytes": {"m": 0.0139, **RANDOM},
     "4 bits, the same bytes": {"bits": 4, "m": 0.0278},
@@ -131,7 +138,7 @@ def spec(name: str, given: Spec, lr: float, **known: Any) -> Spec:
 def trials(name: str, label: str) -> dict[str, Spec]:
     given, known_by = METHODS[label]
     base = BASE.get(name, 0.02)
-    rates = [float(f"{base * times:.3g}") for times in (EIGHT if known_by is None else FOUR)]
+    rates = [float(f"{base * times:.3g}") for times in (TWELVE if known_by is None else SIX)]
     if known_by is None:
         return {f"{label} | lr {lr}": spec(name, given, lr) for lr in rates}
     field, *values = known_by

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import descant as dc
-from descant.execution import captured
+from descant.execution import Compile, Graphed, captured
 from tests import held
 
 ROUNDS = 3
@@ -33,7 +33,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(captured, "CAPTURES", ("cpu",))
     monkeypatch.setattr(captured, "_capture", capture)
-    monkeypatch.setattr(captured, "compiled", lambda function, *about: function)
+    monkeypatch.setattr(Compile, "program", Graphed.program)
     return counted
 
 
@@ -70,7 +70,6 @@ def test_a_replayed_step_is_the_step(name: str, settings: dict[str, Any], replay
     assert not graphs.config["execution"]["fallbacks"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(captured, "CAPTURES", ())
-        patch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
         one_by_one = run(METHODS[name], **settings)
     for mine, its in zip(held.everything(graphs).items(), held.everything(one_by_one).items(), strict=True):
         assert mine[0] == its[0]
@@ -85,7 +84,6 @@ def test_masks_of_dropout_follow_the_step(replayed: list[int]) -> None:
         graphs = run(method, model)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(captured, "CAPTURES", ())
-            patch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
             one_by_one = run(method, model)
         assert held.shared(graphs).equal(held.shared(one_by_one))
 
@@ -96,8 +94,7 @@ def test_a_step_that_cannot_be_captured_is_taken_one_by_one(monkeypatch: pytest.
 
     monkeypatch.setattr(captured, "CAPTURES", ("cpu",))
     monkeypatch.setattr(captured, "_capture", refuses)
-    monkeypatch.setattr(captured, "compiled", lambda function, *about: function)
-    monkeypatch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
+    monkeypatch.setattr(Compile, "program", Graphed.program)
     done = run(METHODS["minibatches"])
     assert any("CUDA graph" in note for note in done.config["execution"]["fallbacks"])
 
@@ -118,7 +115,6 @@ def test_examples_that_attackers_change_are_copied_to_where_one_graph_reads_them
     assert len(captures) == 2, "one that reads the first examples, and one for all that come after them"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(captured, "CAPTURES", ())
-        patch.setattr("descant.execution.steps.compiled", lambda function, *about: function)
         one_by_one = run(METHODS["minibatches"], **settings)
     assert held.shared(graphs).equal(held.shared(one_by_one))
 

@@ -30,6 +30,14 @@ from tests import held
 HUGE: dict[str, Any] = {"lr": 1e200, "steps": 3, "batch": None}
 
 
+@pytest.fixture(autouse=True, params=["at once", "later"])
+def when(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """When it is read whether numbers are finite: at the end of a round, as on a GPU, or wherever they come up."""
+    if request.param == "later":
+        monkeypatch.setattr("descant.engine.round.READ_LATER", ("cpu",))
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
 def linear() -> Task:
     """Squared error, whose gradient grows with the weights: descent can leave the real numbers."""
@@ -113,6 +121,38 @@ def test_a_message_that_is_not_finite_is_refused_and_counted(run: Any, value: fl
     assert server["rows"].tolist() == [0, 1, 2, 0, 4, 5, 0]
     assert done.collapse is None
     assert done.history.rounds[0]["bytes_up"] == 7 * 24  # what was sent is billed, refused or not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strict(Poisoned):
+    """A server that does not take what is not finite, and counts its calls."""
+
+    calls: ClassVar[list[int]] = []
+
+    def server(self, server: Any, messages: Messages, aggregate: Aggregate) -> Tree:
+        self.calls.append(server.ctx.round)
+        if not messages["dirty"].isfinite().all():
+            raise ZeroDivisionError("my own mistake")
+        return super().server(server, messages, aggregate)
+
+
+def test_a_server_that_takes_no_such_message_is_not_shown_any_that_counts(run: Any, when: str) -> None:
+    Strict.calls.clear()
+    done = run(Strict(bad=(3,)), chunk=7)
+    assert [(row["received"], row["refused"]) for row in done.history.rounds] == [(6, 1)] * 3
+    again = 2 if when == "later" else 1  # foreseen in vain, and taken without the message
+    assert Strict.calls == [round for round in (1, 2, 3) for _ in range(again)]
+
+
+def test_a_server_takes_finite_messages_once(run: Any) -> None:
+    Strict.calls.clear()
+    run(Strict(bad=()), chunk=7)
+    assert Strict.calls == [1, 2, 3]
+
+
+def test_a_mistake_of_the_servers_own_is_raised(run: Any) -> None:
+    with pytest.raises(ZeroDivisionError, match="my own mistake"):
+        run(Strict(bad=(3,)), nonfinite="keep", chunk=7)
 
 
 def test_no_usable_message_is_a_collapse(run: Any) -> None:

@@ -133,10 +133,37 @@ def test_a_mistake_in_a_step_is_raised_as_it_is() -> None:
         states(Wrong(steps=1), "compile", federation(9, 30), rounds=1)
 
 
-def test_batchnorm_is_not_compiled_and_the_run_says_so() -> None:
+def normalized(data: dc.FederatedData, mode: str, **settings: Any) -> dc.Run:
+    torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)).double()
-    run = dc.simulate(dc.Task(model), federation(9, 30), FedAvg(steps=1, batch=4), rounds=1, mode="compile")
-    assert run.config["execution"]["mode"] == "vmap" and "BatchNorm" in run.config["execution"]["why"]
+    return dc.simulate(dc.Task(model), data, FedAvg(epochs=2, batch=4), rounds=2, mode=mode, **settings)  # type: ignore[arg-type]
+
+
+def test_batchnorm_is_not_compiled_where_minibatches_differ_in_length() -> None:
+    counters.clear()
+    run = normalized(federation(9, 30), "compile")
+    assert run.config["execution"]["mode"] == "compile" and "BatchNorm" in run.config["execution"]["why"]
+    assert not counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"stragglers": 0.6, "chunk": 3}, {"drop_last": True}], ids=str)
+def test_batchnorm_is_compiled_where_all_minibatches_have_one_length(settings: dict[str, Any]) -> None:
+    clients, last = federation(9, 30, 14, 25), 1 if "drop_last" in settings else 0
+    sizes = [4 * (2 + k % 2) + last for k in range(4)]  # a last minibatch of one example is dropped
+    parts = [clients.train.client(k) for k in range(4)]
+    data = dc.FederatedData.from_arrays(
+        [
+            {"train": (x.repeat(3, 1)[:n] + torch.arange(n)[:, None], y.repeat(3)[:n])}
+            for n, (x, y) in zip(sizes, parts, strict=True)
+        ],
+        classes=3,
+    )
+    counters.clear()
+    compiled = normalized(data, "compile", **settings)
+    assert counters["stats"]["unique_graphs"] and not compiled.config["execution"]["fallbacks"]
+    for name, leaf in held.everything(normalized(data, "vmap", **settings)).items():
+        torch.testing.assert_close(held.everything(compiled)[name], leaf, rtol=0, atol=1e-12)
 
 
 def test_auto_measures_and_says_what_it_found() -> None:

@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import descant as dc
 from descant import Task
-from descant.execution import Vmap, direct, ongpu, tuning
+from descant.execution import direct, ongpu, tuning
+from descant.execution.compiled import Graphed
 from tests.interrupted import assert_same, interrupt
 
 PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -208,9 +209,9 @@ def test_an_image_without_a_batch_is_left_to_torch() -> None:
     torch.testing.assert_close(layer(images)[1], alone)
 
 
-def offered(model: nn.Module, *, half: bool = False) -> bool:
+def offered(model: nn.Module, *, half: bool = False, mixes: bool = False) -> bool:
     task = Task(model)
-    return ongpu.DIRECT in ongpu.ways(Vmap(task.in_half() if half else task), 4)
+    return ongpu.DIRECT in ongpu.ways(Graphed(task.in_half() if half else task, 4), 4, mixes)
 
 
 def test_it_is_offered_where_triton_is_and_the_kernels_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,23 +223,24 @@ def test_it_is_offered_where_triton_is_and_the_kernels_can(monkeypatch: pytest.M
     assert offered(small)
     assert offered(network(nn.Conv2d))  # in double precision
     assert not offered(small, half=True)
+    assert not offered(small, mixes=True)
     assert not offered(network(nn.Conv2d).bfloat16())
     assert not offered(nn.Linear(3, 2))
     assert not offered(nn.Sequential(nn.Conv2d(1, 2, 12), nn.Flatten(), nn.Linear(2, 2)))
-    execution = ongpu.ways(Vmap(Task(small)), 4)[ongpu.DIRECT]()
+    execution = ongpu.ways(Graphed(Task(small), 4), 4, False)[ongpu.DIRECT]()
     assert (execution.mode, execution.convolutions) == ("compile", "direct")
 
 
 def test_a_way_that_breaks_is_not_taken_and_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ongpu, "has_triton", lambda: True)
-    vmapped = Vmap(Task(network(nn.Conv2d)))
+    ways = ongpu.ways(Graphed(Task(network(nn.Conv2d)), 4), 4, False)
 
     def timed(execution: Any, clients: int) -> float:
         if execution.convolutions == "direct":
             raise RuntimeError("no such instruction\nmore")
         return {"grouped": 2.0, "unfolded": 1.0}[execution.convolutions]
 
-    choice = ongpu.fastest(vmapped, 4, 100, 100, timed, lambda task, clients: torch.ones(clients, 2))
+    choice = ongpu.fastest(ways, 4, 100, 100, timed, lambda task, clients: torch.ones(clients, 2))
     assert choice.name == ongpu.UNFOLDED
     assert choice.notes == [f"{ongpu.DIRECT} cannot be used: no such instruction"]
 
@@ -261,7 +263,8 @@ def test_kernels_that_give_other_gradients_than_torch_are_not_used(
     def slopes(task: Task, clients: int) -> Tensor:
         return tuning._gradients(task, data, work, clients)
 
-    choice = ongpu.fastest(Vmap(Task(network(nn.Conv2d))), 3, 100, 100, timed, slopes)
+    ways = ongpu.ways(Graphed(Task(network(nn.Conv2d)), 3), 3, False)
+    choice = ongpu.fastest(ways, 3, 100, 100, timed, slopes)
     right = abs(factor - 1) < 1e-3
     assert choice.name == (ongpu.DIRECT if right else ongpu.UNFOLDED)
     assert len(choice.notes) == (not right)

@@ -102,7 +102,7 @@ def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name:
     assert path.read_text() == python("hush/choose.py", "trials", name, cwd=tmp_path)
     settings = read_settings(path)
     labels = [label.split(" | ")[0] for label in settings["methods"]]
-    assert {labels.count(label) for label in labels} == {8} and len(set(labels)) == 23
+    assert {labels.count(label) for label in labels} == {12} and len(set(labels)) == 23
     assert settings["seeds"] == [100] and len(comparison(settings, None).cells) == len(labels)
     gradients = {build("methods", made_of(made)).work.steps for made in settings["methods"].values()}
     assert gradients == {20, 40}
@@ -131,7 +131,7 @@ def test_the_best_trials_of_hush_make_a_table_beside_ditto(tmp_path: Path) -> No
     path, three = EXAMPLES / "hush" / "mnist-20.yaml", ("Local", "Ditto", "Hush 1/25")
     settings = read_settings(path, small)
     settings["methods"] = {k: v for k, v in settings["methods"].items() if k.split(" | ")[0] in three}
-    assert len(list(comparison(settings, tmp_path / "trials").run())) == 24
+    assert len(list(comparison(settings, tmp_path / "trials").run())) == 36
     (tmp_path / "best.yaml").write_text(python("hush/choose.py", "best", "mnist-20", "trials", cwd=tmp_path))
     runs = comparison(read_settings(tmp_path / "best.yaml", [*small, "seeds=2"]), tmp_path / "best").run()
     compared = dc.Comparison(run for _, run in runs)

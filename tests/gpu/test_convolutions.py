@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 
 import descant as dc
 from descant.execution import ongpu, tuning
+from descant.execution.memory import Choice
 from tests import held
 from tests.interrupted import assert_same, interrupt
 
@@ -83,13 +83,13 @@ def images() -> dc.FederatedData:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, mode: str, **more: Any) -> dc.Run:
-    monkeypatch.setattr(tuning, "Compile", partial(ongpu.with_convolutions, "direct"))
+    monkeypatch.setattr(tuning, "recall", lambda key: Choice(ongpu.DIRECT, "chosen here", []) if key else None)
     method = dc.methods.Ditto(lr=0.05, steps=5, batch=8)
     return dc.simulate(lenet(), images(), method, device="cuda", mode=mode, rounds=8, **more)
 
 
 def test_a_run_is_that_of_mode_vmap(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = (run(monkeypatch, mode) for mode in ("compile", "vmap"))
+    ours, theirs = (run(monkeypatch, mode) for mode in ("auto", "vmap"))
     assert ours.config["execution"]["convolutions"] == "direct"
     assert not ours.config["execution"]["fallbacks"]
     assert theirs.config["execution"]["convolutions"] == "grouped"
@@ -99,9 +99,9 @@ def test_a_run_is_that_of_mode_vmap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    unbroken = run(monkeypatch, "compile", out=tmp_path / "unbroken", commit=3)
+    unbroken = run(monkeypatch, "auto", out=tmp_path / "unbroken", commit=3)
     with pytest.raises(KeyboardInterrupt):
-        run(monkeypatch, "compile", out=tmp_path / "run", commit=3, progress=interrupt(5))
+        run(monkeypatch, "auto", out=tmp_path / "run", commit=3, progress=interrupt(5))
     monkeypatch.undo()
     resumed = dc.resume(tmp_path / "run", lenet(), images())
     assert resumed.config["execution"]["convolutions"] == "direct"

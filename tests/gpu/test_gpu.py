@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ import torch
 from torch import nn
 
 import descant as dc
+from descant.execution import ongpu, tuning
 from descant.execution.device import free_memory
+from descant.execution.memory import Choice
 from descant.methods import METHODS
 from tests import held
 from tests.interrupted import assert_same, interrupt
@@ -75,21 +76,49 @@ def test_so_do_the_parts_of_a_run(more: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["grouped", "unfolded", "direct"])
-def test_convolutions_too(way: str) -> None:
+def test_convolutions_too(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     convolutions = [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.Flatten()]
     task = dc.Task(nn.Sequential(*convolutions, nn.Linear(24, 2)).double())
+    name = {"grouped": "compile", "unfolded": ongpu.UNFOLDED, "direct": ongpu.DIRECT}[way]
+    monkeypatch.setattr(tuning, "recall", lambda key: Choice(name, "chosen here", []) if key else None)
     found = []
-    for device, mode in (("cuda", "compile"), ("cpu", "vmap")):
-        with pytest.MonkeyPatch.context() as patch:
-            if device == "cuda":
-                from descant.execution import ongpu, tuning
-
-                patch.setattr(tuning, "Compile", partial(ongpu.with_convolutions, way))
-            method = dc.methods.FedAvg(steps=5, batch=8)
-            found.append(dc.simulate(task, images(), method, rounds=ROUNDS, device=device, mode=mode))  # type: ignore[arg-type]
+    for device, mode in (("cuda", "auto"), ("cpu", "vmap")):
+        method = dc.methods.FedAvg(steps=5, batch=8)
+        found.append(dc.simulate(task, images(), method, rounds=ROUNDS, device=device, mode=mode))  # type: ignore[arg-type]
     assert found[0].config["execution"]["convolutions"] == way
     torch.testing.assert_close(held.shared(found[0]), held.shared(found[1]), rtol=1e-7, atol=1e-9)
+
+
+def normalized(device: str, mode: str, **more: Any) -> dc.Run:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+    ).double()
+    method = dc.methods.FedAvg(epochs=2, batch=4)
+    return dc.simulate(dc.Task(model), images(), method, rounds=ROUNDS, device=device, mode=mode, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["vmap", "compile", "auto"])
+@pytest.mark.parametrize("drop_last", [True, False])  # if minibatches are all of one length, they are captured
+def test_batchnorm_too(mode: str, drop_last: bool) -> None:
+    ours = normalized("cuda", mode, drop_last=drop_last)
+    assert not ours.config["execution"]["fallbacks"]
+    theirs = normalized("cpu", "vmap", drop_last=drop_last)
+    torch.testing.assert_close(held.shared(ours), held.shared(theirs), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["vmap", "compile"])
+def test_steps_are_captured(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from descant.execution import captured
+
+    made: list[Any] = []
+    plain = captured._Graph.__init__
+    monkeypatch.setattr(
+        captured._Graph, "__init__", lambda self, *args, **more: (made.append(self), plain(self, *args, **more))[1]
+    )
+    run(dc.methods.Ditto(steps=5, batch=8), "cuda", mode=mode)
+    assert len(made) == 2  # the shared model's and the personal models'
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "lp-proj", "flame", "scaffold", "l2sgd", "hush"])

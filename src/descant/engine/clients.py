@@ -16,6 +16,7 @@ from descant.engine.links import Broadcast, Parcels, decode, encode, references,
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.engine.surroundings import Surroundings
+from descant.engine.unread import Kept, all_finite
 from descant.engine.view import View
 from descant.errors import NotTogetherError
 from descant.execution import Execution
@@ -59,6 +60,7 @@ class Clients:
         self.keeps_sent = keeps_sent(method, plan)
         self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
         self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
+        self._kept: Kept | None = None  # what they hold after their work, until it is known to be finite
         self.deploying = Ledger(len(data))  # what `personal` has taken since an evaluation began
         self.store: ClientStore
         if folder is None:
@@ -83,12 +85,13 @@ class Clients:
         sends: Tensor | None = None,
         looks: Callable[[Tensor, Tree, Tree, View], None] | None = None,
         then: tuple[Context, Tensor] | None = None,
+        reads: bool = True,
     ) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
 
         The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
         method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept. `then` says
-        who works next, and in which round.
+        who works next, and in which round. Unless it `reads` here whether that state is finite, `settle` keeps it.
         """
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
@@ -100,19 +103,34 @@ class Clients:
         self._check_state(state, new)
         if then is not None and who.device.type != "cpu":  # a GPU is at work: what comes next can be made ready
             self._training.draw_ahead(local.done, then[1], then[0])
-        self._check_finite(who, new)
+        if reads:
+            self._check_finite(who, new)
         if looks is not None:
             looks(who, seen, new, local)
         late = sends & ~local.finished if method.drops_stragglers else torch.zeros_like(sends)
         leaves = message | asked | self._told(local) if message else {}
         mail = Mail.of(leaves, who, ctx).only(sends & ~late)
         # Nothing was kept or charged up to here: should memory not have sufficed, the work can be done again.
-        self._close(who, new, local)
+        self._close(who, new, local, keeps=reads)
         self.bill_down(who, seen, fetched)
         if judging is not None:
             self._bill_work(who, judging)
         self.ledger.late += int(late.sum())
         return mail
+
+    @property
+    def unread(self) -> Tensor | None:
+        """Whether the leaves of what is to be kept are finite, one flag each, where nobody has read it yet."""
+        return all_finite(self._kept.method) if self._kept is not None and self._kept.method else None
+
+    def settle(self, finite: Tensor | None) -> None:
+        """Keep what the clients hold, `finite` being what `unread` asked for."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        if finite is not None and not bool(finite.all()):
+            self._check_finite(kept.who, kept.method)
+        self.store.scatter(self.data.places(kept.who), kept.rows)
 
     def hear(self, ctx: Context, who: Tensor, reply: Broadcast) -> None:
         """What the clients `who` make of the server's reply at the end of a round."""
@@ -202,11 +220,12 @@ class Clients:
         view = View(setting, ctx.of_parties(who), who, buffers)
         return seen, without(state, *_OURS), view
 
-    def _close(self, who: Tensor, state: Tree, local: View) -> None:
-        """Keep what the clients `who` hold after a round, and charge them for it."""
-        places = self.data.places(who)
+    def _close(self, who: Tensor, state: Tree, local: View, keeps: bool = True) -> None:
+        """Keep what the clients `who` hold after a round, now or by `settle`, and charge them for it."""
         kept = {m: local.buffers[m] for m in self.method.trains if local.buffers[m].shape[1]}
-        self.store.scatter(places, state | under(STATISTICS, kept))
+        self._kept = Kept(who, state, state | under(STATISTICS, kept))
+        if keeps:
+            self.settle(None)
         self._bill_work(who, local)
         self.ledger.report(local.figures)
 

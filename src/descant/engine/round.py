@@ -14,11 +14,17 @@ from descant.engine.health import Checkup
 from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, HealthRecord, RoundRecord
-from descant.engine.server import Server
-from descant.execution import Compile, Loop
+from descant.engine.server import Server, Taken
+from descant.engine.unread import read
+from descant.execution import Loop, Vmap
 from descant.mail import Form, Mail
 from descant.mirrors import host, parts, sent
 from descant.trees import Tree
+
+READ_LATER = ("cuda",)  # kinds of devices that are asked first and waited for later
+Foreseen = (
+    tuple[()] | tuple[Taken, Tensor]
+)  # what the mail of a round makes of the server, and which leaves are finite
 
 
 class Round:
@@ -44,10 +50,10 @@ class Round:
         checkup = self.checkup(ctx)
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"), checkup=checkup)
         sent = self.attack(ctx, self.clients.refer(mail, down), down)
-        mail, lost, refused = self.uplink(ctx, sent, down)
+        mail, lost, refused, foreseen = self.uplink(ctx, sent, down)
         if refused and not lost and not mail and not bool(self.attackers.among(sent).all()):
             raise CollapseError(f"none of the {refused} messages was finite")
-        self.ledger.report(self.server.step(ctx, mail))
+        self.ledger.report(self.server.step(ctx, mail, *foreseen))
         self.reply(ctx, mail.clients)
         lost += self.ledger.late
         record = self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
@@ -81,8 +87,11 @@ class Round:
                 sending = torch.full_like(numbers, sends, dtype=torch.bool)
             else:
                 sending = torch.isin(numbers, host(cohort))
+            # Those who work alone in a round of their own are kept at its end, when a GPU is waited for anyhow.
+            reads = looks is not None or who is not trainers or who.device.type not in READ_LATER
+            then = self.after(ctx, trainers, done, who)
             try:
-                lots.append(self.clients.work(ctx, who, down, sending, looks, self.after(ctx, trainers, done, who)))
+                lots.append(self.clients.work(ctx, who, down, sending, looks, then, reads))
                 done += len(who)
             except torch.OutOfMemoryError:
                 if len(who) == 1:
@@ -124,7 +133,7 @@ class Round:
     def take_at_once(self, clients: int) -> None:
         """Train so many clients at once from now on."""
         self.at_once, self._next, execution = clients, None, self.clients.execution
-        if isinstance(execution, Compile):
+        if isinstance(execution, Vmap):
             execution.resize(clients)
 
     def look(self, ctx: Context) -> None:
@@ -155,10 +164,12 @@ class Round:
         mine, benign = as_heard(self.method, mail.only(forged), down), mail.only(~forged)
         return mail.but(forged, self.attackers.forge(ctx, mine, benign, defence))
 
-    def uplink(self, ctx: Context, mail: Mail, down: Broadcast) -> tuple[Mail, int, int]:
-        """The mail as it reaches the server, how many messages were lost, and how many were refused."""
+    def uplink(self, ctx: Context, mail: Mail, down: Broadcast) -> tuple[Mail, int, int, Foreseen]:
+        """The mail as it reaches the server, how many messages were lost, how many were refused, and what the mail
+        makes of the server where that was foreseen."""
         if not mail:
-            return mail, 0, 0
+            self.clients.settle(None if self.clients.unread is None else self.clients.unread.cpu())
+            return mail, 0, 0, ()
         codec, clients, refused = self.plan.codec, self.clients, 0
         if codec.exact:
             clients.posted(mail)
@@ -174,12 +185,28 @@ class Round:
         arrives = torch.ones_like(numbers, dtype=torch.bool)
         if self.plan.lost:
             arrives = uniform(ctx.seed, "lost", ctx.round, numbers) >= self.plan.lost
-        lost = int((~arrives).sum())
-        usable = arrives if self.plan.keep_nonfinite else arrives & mail.finite().cpu()
-        refused += int((arrives & ~usable).sum())
-        mail = mail.only(usable)
+        lost, mail = int((~arrives).sum()), mail.only(arrives)
+        finite, foreseen = self.judge(ctx, mail)
+        if not self.plan.keep_nonfinite:
+            refused += int((~finite).sum())
+            mail = mail.only(finite)
         clients.arrived(mail.clients)
-        return mail, lost, refused
+        return mail, lost, refused, foreseen
+
+    def judge(self, ctx: Context, mail: Mail) -> tuple[Tensor, Foreseen]:
+        """Which messages [S] are finite, and what all of them make of the server if they are.
+
+        Most mail is finite. So a GPU is asked for the server's step before anybody waits for it, and all that has
+        to be known of the round is read at once. What the clients hold is kept here.
+        """
+        nothing = torch.ones(0, dtype=torch.bool, device=mail.clients.device)
+        held, taken, made = self.clients.unread, None, nothing
+        if mail and mail.clients.device.type in READ_LATER:
+            taken = self.server.foresee(ctx, mail)
+            made = nothing if taken is None else self.server.unread(taken)
+        known, finite, made = read(nothing if held is None else held, mail.finite(), made)
+        self.clients.settle(known)
+        return finite, (taken, made) if taken is not None and bool(finite.all()) else ()
 
     def reply(self, ctx: Context, senders: Tensor) -> None:
         """The server's answer to those whose messages it took, where the method has one."""

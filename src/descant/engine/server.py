@@ -16,6 +16,7 @@ from descant.engine.cohort import sample, sample_uniform
 from descant.engine.links import Broadcast, Parcels, decode, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
+from descant.engine.unread import all_finite
 from descant.execution import Execution
 from descant.mail import LAST, Mail, not_finite
 from descant.methods import Method, PerClient, ServerView
@@ -26,7 +27,7 @@ from descant.trees import Tree, under, within, without
 _OURS = (STATISTICS, "aggregator", "attackers", "run")  # owners of leaves beside the method's
 
 
-class _Taken(NamedTuple):
+class Taken(NamedTuple):
     """What the mail of a round makes of the server."""
 
     state: Tree  # of the method
@@ -136,25 +137,41 @@ class Server:
         self._decoded.append((mail.clients, under("codec", new)))
         return mail, refused
 
-    def step(self, ctx: Context, mail: Mail) -> Tree:
-        """Take the mail of a round; return the figures that the method and the aggregator report."""
+    def step(self, ctx: Context, mail: Mail, taken: Taken | None = None, finite: Tensor | None = None) -> Tree:
+        """Take the mail of a round; return the figures that the method and the aggregator report.
+
+        What is `taken` was foreseen of this mail, `finite` being what `unread` asked for.
+        """
         decoded, self._decoded = self._decoded, []
         if not mail:
             return {}
         self._remember(mail, decoded)
-        taken = self._take(ctx, mail)
+        taken = self._take(ctx, mail) if taken is None else taken
         self._memory, self.statistics, state = taken.memory, taken.statistics, taken.state
         self.held.replace({name: state[name] for name in self.method.held})
         # As it comes back from a file, too: products of tensors with other strides may differ in the last bit.
         self._state = {n: leaf.contiguous() for n, leaf in state.items() if n not in self.method.held}
-        self._check_finite()
+        if finite is None or not bool(finite.all()):
+            self._check_finite()
         return taken.figures
+
+    def foresee(self, ctx: Context, mail: Mail) -> Taken | None:
+        """What would become of some mail, found before it is known to be finite. Nothing is kept of it."""
+        try:
+            return self._take(ctx, mail)
+        except Exception:  # of what is not finite; a mistake of the method's own is raised when the mail is taken
+            return None
+
+    def unread(self, taken: Taken) -> Tensor:
+        """Whether the leaves of what is taken are finite, one flag each."""
+        bounded = {name: leaf for name, leaf in taken.state.items() if name not in self.method.unbounded}
+        return all_finite(bounded) if bounded else torch.ones(0, dtype=torch.bool, device=self.statistics.device)
 
     def rehearse(self, ctx: Context, mail: Mail) -> Tree:
         """What the aggregator would make of some mail, by leaf. Nothing is kept of it."""
         return self._take(ctx, mail).combined if mail else {}
 
-    def _take(self, ctx: Context, mail: Mail) -> _Taken:
+    def _take(self, ctx: Context, mail: Mail) -> Taken:
         """What becomes of the mail of a round. Nothing is kept here."""
         memory, statistics, found = self._memory, self.statistics, Tree()
         leaves = dict(mail)
@@ -189,7 +206,7 @@ class Server:
         state = self.method.server(self.view(ctx), received, aggregate)
         if waiting:  # the method combined no leaves of the senders, or did so by itself
             aggregate({})
-        return _Taken(state, memory, statistics, found, figures)
+        return Taken(state, memory, statistics, found, figures)
 
     def _check_finite(self) -> None:
         bounded = {name: leaf for name, leaf in self.state.items() if name not in self.method.unbounded}

@@ -6,7 +6,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,7 +37,7 @@ class SingleExampleError(TaskError):
 class Execution(ABC):
     """Gradients and predictions for K clients. All modes agree to float tolerance; methods do not see which."""
 
-    mode: ClassVar[str]
+    mode: str
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -64,6 +63,10 @@ class Execution(ABC):
     def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
         """The deployed models' outputs [K, B, ...] for inputs [K, B, ...]."""
 
+    def on(self, even: bool) -> Execution:
+        """What runs some steps; `even` says that all their minibatches have one length, so that none is padded."""
+        return self
+
     def width(self, clients: int, first: bool) -> int:
         """How many clients a program takes, at least `clients`: the rest of them is padding.
 
@@ -83,13 +86,27 @@ def client_loss(
 
 class Vmap(Execution):
     """All clients in one program (torch.func). A module that mixes examples (BatchNorm) is given unpadded
-    batches only, so its clients are grouped by the length of their batch."""
+    batches only, so its clients are grouped by the length of their batch. Where all have one length there is
+    nothing to group, and another execution runs those steps: `evenly`, if that is given."""
 
     mode = "vmap"
 
-    def __init__(self, task: Task, *, mixes: bool = False) -> None:
+    def __init__(self, task: Task, *, mixes: bool = False, evenly: Vmap | None = None) -> None:
         super().__init__(task)
-        self.mixes = mixes
+        self.mixes, self.evenly = mixes, evenly
+        if evenly is not None:
+            self.mode = evenly.mode
+
+    def on(self, even: bool) -> Execution:
+        if self.evenly is None or not even:
+            return self
+        self.evenly.notes = self.notes  # one list, that the run reports
+        return self.evenly
+
+    def resize(self, clients: int) -> None:
+        """Make programs for another number of clients from now on; let go of the others, and of their memory."""
+        if self.evenly is not None:
+            self.evenly.resize(clients)
 
     def grads(
         self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: ObjectiveRows

@@ -159,6 +159,14 @@ class Schedule:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def even(self) -> bool:
+        """Whether all minibatches have one length, of two examples or more, so that none is padded."""
+        if self.full:
+            width = self._rounded() if self.few_shapes else self.batch
+            return width > 1 and bool((self.sizes == width).all())
+        return 1 < self._width == self.batch and not bool((self.used % self.batch).any())
+
     def __getitem__(self, step: int) -> Batch:
         """The clients' minibatches at a step."""
         source = self.at(step)

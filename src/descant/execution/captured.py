@@ -1,9 +1,9 @@
 """A step as a CUDA graph: whatever kernels it takes, the processor launches it at once.
 
 The step of a small model is a few dozen short kernels, and a GPU does them faster than Python can ask for them. So
-one step is compiled and captured, with all that changes from step to step (the minibatch, who is still at work),
-and then replayed. Graphs read and write the tensors that they were captured with: what a run of steps starts from
-is copied there, and what it ends with is copied from there.
+one step is captured, compiled or as it is, with all that changes from step to step (the minibatch, who is still at
+work), and then replayed. Graphs read and write the tensors that they were captured with: what a run of steps starts
+from is copied there, and what it ends with is copied from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from descant.execution.base import Execution
 from descant.execution.batches import Draw, Schedule
 from descant.execution.compiled import Compile
-from descant.execution.programs import compiled, reason
+from descant.execution.programs import reason
 from descant.execution.steps import Steps, advance
 from descant.execution.walk import Start, Walked, planned, walk
 from descant.methods.base import Step
@@ -30,6 +30,7 @@ _LOOK = 8  # steps after which it is asked whether anybody is still at work, whe
 
 def run(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
     """The steps from `begin` to `end`: by a graph where there is a GPU and the step compiles, else one by one."""
+    execution = execution.on(all(schedule.even for schedule in schedules))
     named = Steps(step, execution, _advance).identity if start.met.device.type in CAPTURES else None
     if named is None or not isinstance(execution, Compile):
         return walk(step, execution, begin, end, start, schedules)
@@ -141,7 +142,7 @@ class _Graph:
         self.sources = [source.held(copies) for source in sources]
         self._examples = [source.inputs for source in sources]  # as they were when they were looked at last
         self._start_from(start._replace(left=torch.zeros_like(start.left)))  # real numbers, and nobody is at work
-        program = compiled(partial(_advance, step, execution), len(execution.programs))
+        program = execution.program(partial(_advance, step, execution))
         self.replay, found = _capture(partial(program, self.held, tuple(self.sources)), execution)
         self.gradients: tuple[int, ...] = found[0]
         self.until: bool = found[1]

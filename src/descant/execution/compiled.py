@@ -1,4 +1,4 @@
-"""The clients' steps as compiled programs."""
+"""The clients' steps as programs that are made once: compiled, or captured as they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from descant.execution.base import Vmap
+from descant.execution.programs import compiled
 from descant.task.task import Task
 
 
@@ -27,10 +28,13 @@ class Compile(Vmap):
         self._pool: Any = None
 
     def resize(self, clients: int) -> None:
-        """Make programs for another number of clients from now on; let go of the others, and of their memory."""
         self.clients = clients
         self.programs.clear()
         self._pool = None
+
+    def program(self, function: Callable[..., Any], on_cpu: bool = False) -> Callable[..., Any]:
+        """A program that does what a function does, for arguments of one signature."""
+        return compiled(function, len(self.programs), on_cpu)
 
     @property
     def pool(self) -> Any:
@@ -44,3 +48,16 @@ class Compile(Vmap):
         while not first and (width + 1) // 2 >= clients and width > 1:
             width = (width + 1) // 2
         return max(width, clients)
+
+
+class Graphed(Compile):
+    """vmap on a GPU: its kernels as they are, captured as a CUDA graph (`descant.execution.captured`).
+
+    Nothing is compiled, so that short runs gain as well: the processor launches a step at once, and not kernel by
+    kernel.
+    """
+
+    mode = "vmap"
+
+    def program(self, function: Callable[..., Any], on_cpu: bool = False) -> Callable[..., Any]:
+        return function

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._triton import has_triton
 
 from descant.data import FederatedData
-from descant.execution.base import Execution, Vmap
-from descant.execution.compiled import Compile
+from descant.execution.base import Execution
+from descant.execution.compiled import Compile, Graphed
 from descant.execution.convolutions import can_be_direct, can_unfold, computed
 from descant.execution.device import free_memory
 from descant.execution.memory import Choice
@@ -19,6 +19,7 @@ from descant.execution.programs import reason
 from descant.methods import Work
 from descant.task import Task
 
+Ways = dict[str, Callable[[], Compile]]  # what makes an execution, by name
 Timed = Callable[[Execution, int], float]  # the seconds of a step for one of so many clients
 Slopes = Callable[[Task, int], Tensor]  # the gradients [K, d] of so many clients, uncompiled
 
@@ -52,16 +53,18 @@ def fitting(execution: Execution, data: FederatedData, work: Work, clients: int,
     return -(-clients // groups)
 
 
-def ways(vmapped: Vmap, clients: int) -> dict[str, Callable[[], Execution]]:
+def ways(vmapped: Graphed, clients: int, mixes: bool) -> Ways:
     """The ways to execute that "auto" chooses among on a GPU, by name."""
     task = vmapped.task
-    found: dict[str, Callable[[], Execution]] = {"vmap": lambda: vmapped, "compile": lambda: Compile(task, clients)}
+    found: Ways = {"vmap": lambda: vmapped, "compile": lambda: Compile(task, clients)}
+    if mixes:
+        return found
     full = task.dtype in (torch.float32, torch.float64) and not task.half
     if full and any(can_be_direct(module) for module in task.model.modules()) and has_triton():
         found[DIRECT] = lambda: with_convolutions("direct", task, clients)
     if any(can_unfold(module) for module in task.model.modules()):
         found[UNFOLDED] = lambda: with_convolutions("unfolded", task, clients)
-    return found if not vmapped.mixes else {"vmap": found["vmap"]}
+    return found
 
 
 def with_convolutions(way: str, task: Task, clients: int) -> Compile:
@@ -71,20 +74,21 @@ def with_convolutions(way: str, task: Task, clients: int) -> Compile:
     return execution
 
 
-def fastest(vmapped: Vmap, clients: int, steps: int, trained: int, timed: Timed, slopes: Slopes) -> Choice:
+def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed, slopes: Slopes) -> Choice:
     """The fastest way to have clients trained `trained` times for so many steps, `clients` at once.
 
     Kernels of our own are compiled anew for every kind of GPU and version of Triton. So they are first held against
     torch's own, on the run's own model and examples, and not used where they give something else.
     """
-    seconds, notes, patience = {"vmap": timed(vmapped, clients)}, list[str](), _PATIENCE
+    plain = ways["vmap"]()
+    seconds, notes, patience = {"vmap": timed(plain, clients)}, list[str](), _PATIENCE
     if steps * trained * seconds["vmap"] > _WORTH:
-        for name, make in ways(vmapped, clients).items():
+        for name, make in ways.items():
             if name == "vmap" or patience < 0:
                 continue
             execution, began = make(), perf_counter()
             try:
-                if name == DIRECT and not _agree(execution.task, vmapped.task, min(clients, _TRIED), slopes):
+                if name == DIRECT and not _agree(execution.task, plain.task, min(clients, _TRIED), slopes):
                     notes.append(f"{name} cannot be used: on this GPU their gradients are not those of mode vmap")
                     continue
                 took = timed(execution, clients)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from descant.execution import Compile, Execution, Loop
 from descant.execution.batches import Draw
-from descant.execution.programs import NoIdentityError, compiled, identity, name_of, reason, signature
+from descant.execution.programs import NoIdentityError, identity, name_of, reason, signature
 from descant.methods import Down, Optimizer, Until
 from descant.methods.base import Step
 from descant.task import Batch, Objective
@@ -139,7 +139,7 @@ class Steps:
         self._programs, self._key = self.execution.programs, (self.identity, self._signature)
         if self._key not in self._programs:
             on_cpu = device_of(arguments[0]).type == "cpu"
-            self._programs[self._key] = compiled(self._apply, len(self._programs), on_cpu)
+            self._programs[self._key] = self.execution.program(self._apply, on_cpu)
 
 
 def device_of(x: Any) -> torch.device:

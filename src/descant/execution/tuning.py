@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from descant.data import FederatedData
-from descant.execution import Compile, Execution, Loop, Mode, Vmap, choose, ongpu
+from descant.execution import Compile, Execution, Graphed, Loop, Mode, Vmap, choose, ongpu
 from descant.execution.batches import Rows, Schedule
+from descant.execution.captured import run
 from descant.execution.memory import Choice, key_of, recall, remember
 from descant.execution.steps import Steps
+from descant.execution.walk import Start
 from descant.methods import Gradient, Method, Work
 from descant.task import Task
 from descant.threads import using_threads
@@ -23,6 +26,9 @@ _PROBED = 3  # examples that a model is tried on
 _FEW = 8  # clients that the loop is timed on
 _CLEARLY = 0.8  # another mode is taken if it needs less than this share of the plainer one's time: noise is smaller
 _WORTH = 60.0  # seconds: a run whose uncompiled steps would take longer may gain by compiling
+
+_MIXES = "minibatches of unequal length run under vmap, unpadded (BatchNorm)"
+_REPLAYED = 8  # steps that a graph is timed on
 
 _MEMORY = 2**27  # numbers that clients may take at once
 _CACHE = 2**20  # numbers that a processor's cache holds
@@ -69,8 +75,8 @@ def prepare(
     assert isinstance(execution, Vmap)
     fewer = chunk or at_once(task, data, work, trainers, least=_LEAST // 4)
     if mode == "compile" and execution.mixes:
-        why = "its batches must not be padded (BatchNorm), so vmap runs in the place of compile"
-    elif mode == "compile":
+        return Prepared(Vmap(task, mixes=True, evenly=Compile(task, few)), few, _MIXES)
+    if mode == "compile":
         return Prepared(Compile(task, fewer), fewer, why)
     if mode != "auto":
         return Prepared(execution, few, why)
@@ -108,25 +114,28 @@ def _on_gpu(
         return _gradients(task, data, work, clients)
 
     number = chunk or ongpu.fitting(execution, data, work, trainers, timed)
-    if not isinstance(execution, Vmap) or mode == "vmap":
+    if not isinstance(execution, Vmap):
         return Prepared(execution, number, why)
-    if execution.mixes:
-        also = ", so vmap runs in the place of compile" if mode == "compile" else ""
-        return Prepared(execution, number, f"its batches must not be padded (BatchNorm){also}")
-    if mode == "compile":
-        return Prepared(Compile(task, number), number, why)
-    key = _key(task, data, work, trained, chunk)
+    mixes, execution = execution.mixes, Graphed(task, number)
+    if mode != "auto":
+        best: Vmap = Compile(task, number) if mode == "compile" else execution
+        return Prepared(*((Vmap(task, mixes=True, evenly=best), number, _MIXES) if mixes else (best, number, why)))
+    schedule = _schedule(data, torch.arange(number, device=data.train.inputs.device), work)
+    if mixes and not schedule.even:
+        return Prepared(Vmap(task, mixes=True, evenly=execution), number, _MIXES)
+    key, ways = _key(task, data, work, trained, chunk), ongpu.ways(execution, number, mixes)
     choice = recall(key)
-    if choice is None or choice.name not in ongpu.ways(execution, number):
-        steps = len(_schedule(data, torch.arange(number, device=data.train.inputs.device), work))
-        choice = ongpu.fastest(execution, number, steps, trained, timed, slopes)
+    if choice is None or choice.name not in ways:
+        choice = ongpu.fastest(ways, number, len(schedule), trained, timed, slopes)
         remember(key, choice)
-    best = ongpu.ways(execution, number)[choice.name]()
+    best = ways[choice.name]()
     if best.convolutions == "unfolded" and chunk is None:  # what is unfolded takes more room
         number = ongpu.fitting(Vmap(best.task), data, work, trainers, timed)
         best = ongpu.with_convolutions("unfolded", task, number)
     for note in choice.notes:
         best.note(note)
+    if mixes:
+        return Prepared(Vmap(task, mixes=True, evenly=best), number, f"{choice.why}; {_MIXES}")
     return Prepared(best, number, choice.why)
 
 
@@ -199,15 +208,18 @@ def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, cli
     schedule = _schedule(data, who, work)
     x = task.start().to(who.device).repeat(clients, 1)
     statistics = task.buffer_start().to(who.device).repeat(clients, 1)
-    active = torch.ones_like(who, dtype=torch.bool)
-
+    active, number = torch.ones_like(who, dtype=torch.bool), 1
     steps = Steps(_descend, execution)
 
-    def step() -> None:
-        steps(x, statistics, (schedule.at(0),), active, ())
+    def step() -> Any:
+        return steps(x, statistics, (schedule.at(0),), active, ())
 
+    if isinstance(execution, Compile) and who.device.type == "cuda":  # as it will run: replayed
+        number = min(_REPLAYED, len(schedule))
+        start = Start(x, statistics, ~active, torch.full((clients,), number), ())
+        step = partial(run, _descend, execution, 0, number, start, [schedule])
     with torch.no_grad(), using_threads(threads_inside(execution)):
-        return _seconds(step) / clients
+        return _seconds(step) / clients / number
 
 
 def _gradients(task: Task, data: FederatedData, work: Work, clients: int) -> Tensor:
