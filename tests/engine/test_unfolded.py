@@ -1,4 +1,4 @@
-"""Convolutions as matrix products give what convolutions give."""
+"""Convolutions as matrix products, and those of our own kernels' operators, give what convolutions give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from descant import Task
 from descant.execution import Loop, Vmap
-from descant.execution.convolutions import can_unfold, unfolded
+from descant.execution.convolutions import can_be_direct, can_unfold, computed
 from descant.task import Batch
 
 LAYERS = {
@@ -26,12 +26,14 @@ def task_of(layer: nn.Module) -> Task:
     return Task(model)
 
 
+@pytest.mark.parametrize("way", ["unfolded", "direct"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_unfolded_convolutions_are_convolutions(name: str) -> None:
+def test_other_convolutions_are_convolutions(name: str, way: str) -> None:
     task = task_of(LAYERS[name])
     assert any(can_unfold(module) for module in task.model.modules())
-    other = unfolded(task)
-    assert [type(m).__name__ for m in other._training.modules()].count("_Unfolded") == 1
+    other = computed(task, way)
+    kind = {"unfolded": "_Unfolded", "direct": "Direct"}[way]
+    assert [type(m).__name__ for m in other._training.modules()].count(kind) == 1
     generator = torch.Generator().manual_seed(1)
     x = task.start() + 0.1 * torch.randn(4, task.dim, generator=generator, dtype=torch.float64)
     inputs = torch.randn(4, 6, 3, 9, 8, generator=generator, dtype=torch.float64)
@@ -48,6 +50,14 @@ def test_unfolded_convolutions_are_convolutions(name: str) -> None:
 )
 def test_what_cannot_be_unfolded_is_left_as_it_is(layer: nn.Module) -> None:
     assert not can_unfold(layer)
+    assert not can_be_direct(layer)
+
+
+def test_filters_too_large_for_the_registers_are_not_direct() -> None:
+    layer = nn.Conv2d(1, 2, (13, 10))
+    assert can_unfold(layer)
+    assert not can_be_direct(layer)
+    assert can_be_direct(nn.Conv2d(1, 2, (16, 8)))
 
 
 def test_convolutions_that_wrap_around_are_left_as_they_are() -> None:

@@ -75,18 +75,18 @@ def test_so_do_the_parts_of_a_run(more: dict[str, Any], tmp_path: Path) -> None:
     torch.testing.assert_close(held.personal(ours), held.personal(theirs), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("unfold", [False, True])
-def test_convolutions_too(unfold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["grouped", "unfolded", "direct"])
+def test_convolutions_too(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     convolutions = [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.Flatten()]
     task = dc.Task(nn.Sequential(*convolutions, nn.Linear(24, 2)).double())
-    name = ongpu.UNFOLDED if unfold else "compile"
+    name = {"grouped": "compile", "unfolded": ongpu.UNFOLDED, "direct": ongpu.DIRECT}[way]
     monkeypatch.setattr(tuning, "recall", lambda key: Choice(name, "chosen here", []) if key else None)
     found = []
     for device, mode in (("cuda", "auto"), ("cpu", "vmap")):
         method = dc.methods.FedAvg(steps=5, batch=8)
         found.append(dc.simulate(task, images(), method, rounds=ROUNDS, device=device, mode=mode))  # type: ignore[arg-type]
-    assert found[0].config["execution"]["unfolded"] == unfold
+    assert found[0].config["execution"]["convolutions"] == way
     torch.testing.assert_close(held.shared(found[0]), held.shared(found[1]), rtol=1e-7, atol=1e-9)
 
 

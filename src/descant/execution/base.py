@@ -41,7 +41,7 @@ class Execution(ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.unfolded = False  # whether convolutions are matrix products (`descant.execution.convolutions`)
+        self.convolutions = "grouped"  # how they are computed (`descant.execution.convolutions`)
         self.notes: list[str] = []  # what could not be done as asked; the run reports them
 
     def note(self, text: str) -> None:

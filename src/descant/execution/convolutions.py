@@ -1,12 +1,15 @@
-"""Convolutions as matrix products: what a GPU does best, where every client has filters of its own.
+"""Other ways to compute convolutions on a GPU, where every client has filters of its own.
 
 Under vmap, K clients with their own filters are one convolution in K groups, for which a GPU has but slow programs.
-Unfolded, the patches of the images are the columns of a matrix, and K clients are a batch of products.
+Unfolded, the patches of the images are the columns of a matrix, and K clients are a batch of products. Direct, all
+is summed up by kernels of our own, which write no patches (`descant.execution.kernels`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy, deepcopy
+from math import prod
 from typing import Any
 
 import torch
@@ -15,6 +18,8 @@ from torch.nn import functional
 
 from descant.task import Task
 from descant.task.dropout import AddressedDropout
+
+_LARGEST = 128  # weights of one channel in one filter: a thread of a kernel holds a sum for each
 
 
 class _Unfolded(nn.Conv2d):
@@ -45,14 +50,36 @@ def can_unfold(module: nn.Module) -> bool:
     return plain and not isinstance(module.padding, str)
 
 
+def can_be_direct(module: nn.Module) -> bool:
+    """Whether a layer is a convolution that the kernels compute."""
+    return can_unfold(module) and isinstance(module, nn.Conv2d) and prod(module.kernel_size) <= _LARGEST
+
+
 def unfolded(task: Task) -> Task:
     """The same task with its convolutions unfolded."""
+    return _with(task, can_unfold, _Unfolded)
+
+
+def direct(task: Task) -> Task:
+    """The same task with convolutions that write no patches."""
+    from descant.execution.direct import Direct  # it stands on parts of torch that are not for everybody
+
+    return _with(task, can_be_direct, Direct)
+
+
+def computed(task: Task, way: str) -> Task:
+    """The same task with its convolutions computed in a way that `Execution.convolutions` names."""
+    ways: dict[str, Callable[[Task], Task]] = {"grouped": lambda task: task, "unfolded": unfolded, "direct": direct}
+    return ways[way](task)
+
+
+def _with(task: Task, can: Callable[[nn.Module], bool], kind: type[nn.Conv2d]) -> Task:
     other = copy(task)
     other._training, other._deployed = deepcopy(task._training), deepcopy(task._deployed)
     sites = {name: other._training.get_submodule(name) for name in task._sites}
     other._sites = {name: site for name, site in sites.items() if isinstance(site, AddressedDropout)}
     for model in (other._training, other._deployed):
         for module in model.modules():
-            if can_unfold(module):
-                module.__class__ = _Unfolded  # the same parameters by the same names, computed with otherwise
+            if can(module):
+                module.__class__ = kind  # the same parameters by the same names, computed with otherwise
     return other

@@ -6,24 +6,30 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
+from torch import Tensor
+from torch.utils._triton import has_triton
 
 from descant.data import FederatedData
 from descant.execution.base import Execution
 from descant.execution.compiled import Compile, Graphed
-from descant.execution.convolutions import can_unfold, unfolded
+from descant.execution.convolutions import can_be_direct, can_unfold, computed
 from descant.execution.device import free_memory
 from descant.execution.memory import Choice
+from descant.execution.programs import reason
 from descant.methods import Work
 from descant.task import Task
 
 Ways = dict[str, Callable[[], Compile]]  # what makes an execution, by name
 Timed = Callable[[Execution, int], float]  # the seconds of a step for one of so many clients
+Slopes = Callable[[Task, int], Tensor]  # the gradients [K, d] of so many clients, uncompiled
 
+DIRECT = "compile with direct convolutions"
 UNFOLDED = "compile with unfolded convolutions"
 _TRIED = 16  # clients that memory is measured with
 _SHARE = 0.5  # of the free memory, for the clients at work; what they hold between rounds needs some, too
 _COPIES = 8  # of a model that a round of a method may hold at once, beside those of a step
 _PATIENCE = 20.0  # seconds: a model that takes longer to compile is not compiled in yet another way
+_SAME = 1e-3  # how far gradients may be apart, of their size: rounding is far less, and a wrong sum far more
 _WORTH = 10.0  # seconds: a run whose uncompiled steps would take longer gains by compiling
 
 
@@ -51,20 +57,29 @@ def ways(vmapped: Graphed, clients: int, mixes: bool) -> Ways:
     """The ways to execute that "auto" chooses among on a GPU, by name."""
     task = vmapped.task
     found: Ways = {"vmap": lambda: vmapped, "compile": lambda: Compile(task, clients)}
-    if not mixes and any(can_unfold(module) for module in task.model.modules()):
-        found[UNFOLDED] = lambda: unfolding(task, clients)
+    if mixes:
+        return found
+    full = task.dtype in (torch.float32, torch.float64) and not task.half
+    if full and any(can_be_direct(module) for module in task.model.modules()) and has_triton():
+        found[DIRECT] = lambda: with_convolutions("direct", task, clients)
+    if any(can_unfold(module) for module in task.model.modules()):
+        found[UNFOLDED] = lambda: with_convolutions("unfolded", task, clients)
     return found
 
 
-def unfolding(task: Task, clients: int) -> Compile:
-    """Compiled programs in which convolutions are matrix products."""
-    execution = Compile(unfolded(task), clients)
-    execution.unfolded = True
+def with_convolutions(way: str, task: Task, clients: int) -> Compile:
+    """Compiled programs in which convolutions are computed in a way."""
+    execution = Compile(computed(task, way), clients)
+    execution.convolutions = way
     return execution
 
 
-def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed) -> Choice:
-    """The fastest way to have clients trained `trained` times for so many steps, `clients` at once."""
+def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed, slopes: Slopes) -> Choice:
+    """The fastest way to have clients trained `trained` times for so many steps, `clients` at once.
+
+    Kernels of our own are compiled anew for every kind of GPU and version of Triton. So they are first held against
+    torch's own, on the run's own model and examples, and not used where they give something else.
+    """
     plain = ways["vmap"]()
     seconds, notes, patience = {"vmap": timed(plain, clients)}, list[str](), _PATIENCE
     if steps * trained * seconds["vmap"] > _WORTH:
@@ -73,8 +88,14 @@ def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed) ->
                 continue
             execution, began = make(), perf_counter()
             try:
+                if name == DIRECT and not _agree(execution.task, plain.task, min(clients, _TRIED), slopes):
+                    notes.append(f"{name} cannot be used: on this GPU their gradients are not those of mode vmap")
+                    continue
                 took = timed(execution, clients)
             except torch.OutOfMemoryError:  # what is unfolded takes more room
+                continue
+            except Exception as error:  # of many kinds: a kernel that this GPU cannot run, say
+                notes.append(f"{name} cannot be used: {reason(error)}")
                 continue
             patience -= perf_counter() - began
             if not execution.notes:
@@ -83,3 +104,9 @@ def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed) ->
     best = min(seconds, key=seconds.__getitem__)
     measured = ", ".join(f"{name} {1e6 * value:.3g}" for name, value in seconds.items())
     return Choice(best, f"µs a step of one client: {measured}", notes)
+
+
+def _agree(task: Task, other: Task, clients: int, slopes: Slopes) -> bool:
+    """Whether two tasks give a few clients the same gradients."""
+    mine, its = slopes(task, clients), slopes(other, clients)
+    return bool((mine - its).norm() <= _SAME * its.norm())

@@ -110,6 +110,9 @@ def _on_gpu(
     def timed(execution: Execution, clients: int) -> float:
         return _seconds_a_client(execution, data, work, clients)
 
+    def slopes(task: Task, clients: int) -> Tensor:
+        return _gradients(task, data, work, clients)
+
     number = chunk or ongpu.fitting(execution, data, work, trainers, timed)
     if not isinstance(execution, Vmap):
         return Prepared(execution, number, why)
@@ -123,12 +126,12 @@ def _on_gpu(
     key, ways = _key(task, data, work, trained, chunk), ongpu.ways(execution, number, mixes)
     choice = recall(key)
     if choice is None or choice.name not in ways:
-        choice = ongpu.fastest(ways, number, len(schedule), trained, timed)
+        choice = ongpu.fastest(ways, number, len(schedule), trained, timed, slopes)
         remember(key, choice)
     best = ways[choice.name]()
-    if best.unfolded and chunk is None:  # what is unfolded takes more room
+    if best.convolutions == "unfolded" and chunk is None:  # what is unfolded takes more room
         number = ongpu.fitting(Vmap(best.task), data, work, trainers, timed)
-        best = ongpu.unfolding(task, number)
+        best = ongpu.with_convolutions("unfolded", task, number)
     for note in choice.notes:
         best.note(note)
     if mixes:
@@ -217,6 +220,15 @@ def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, cli
         step = partial(run, _descend, execution, 0, number, start, [schedule])
     with torch.no_grad(), using_threads(threads_inside(execution)):
         return _seconds(step) / clients / number
+
+
+def _gradients(task: Task, data: FederatedData, work: Work, clients: int) -> Tensor:
+    """The gradients [K, d] of the first clients at the model that training starts from."""
+    who = torch.arange(clients, device=data.train.inputs.device)
+    x, statistics = (start.to(who.device).repeat(clients, 1) for start in (task.start(), task.buffer_start()))
+    everyone = torch.ones_like(who, dtype=torch.bool)
+    with torch.no_grad():
+        return Vmap(task).grads(x, statistics, _schedule(data, who, work)[0], everyone, task.objective, ())[0]
 
 
 def _descend(x: Tensor, grad: Gradient) -> Tensor:

@@ -20,7 +20,7 @@ from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.engine import Evaluation, Health, Plan, Record, Simulation
 from descant.execution import Execution, Loop
-from descant.execution.convolutions import unfolded
+from descant.execution.convolutions import computed
 from descant.execution.device import computing, resolve
 from descant.execution.tuning import prepare, threads_inside
 from descant.experiment import Run
@@ -177,7 +177,7 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
         "threads": torch.get_num_threads(),
         "clients_at_once": at_once,
         "channels_last": getattr(execution, "channels_last", False),
-        "unfolded": execution.unfolded,
+        "convolutions": execution.convolutions,
         "fallbacks": list(execution.notes),
     }
     config = _config(task, given, method, call, plan, carried_out, prints)
@@ -218,8 +218,8 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
 def _as_begun(execution: Execution, begun: dict[str, Any], journal: Journal | None) -> Execution:
     """The execution that the run was begun with, and with all that was noted on the way since."""
     noted = [*begun["fallbacks"], *(kept_notes(journal.folder) if journal is not None else []), *execution.notes]
-    if begun.get("unfolded"):
-        execution.task = unfolded(execution.task)
+    before = "unfolded" if begun.get("unfolded") else "grouped"  # what older runs say
+    execution.task = computed(execution.task, begun.get("convolutions", before))
     if begun["channels_last"]:  # what was measured to be fastest when the run began
         execution = Loop(execution.task, channels_last=True, workers=torch.get_num_threads())
     execution.notes = begun["fallbacks"] = list(dict.fromkeys(noted))  # one list, filled as the run goes on

@@ -1,0 +1,88 @@
+"""The kernels of direct convolutions, step by step on a CPU, where Triton is installed. On a GPU: tests/gpu."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from torch.nn.grad import conv2d_input, conv2d_weight
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton looks at this once, when it is imported
+within = pytest.mark.skipif(not INTERPRETED, reason="run by the first test, in a process of its own")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, and tests/gpu holds the kernels on it"),
+]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is the process of its own")
+def test_kernels_hold_step_by_step() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert done.stdout.startswith("s..")  # all but this one ran
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    from descant.execution import kernels
+
+    monkeypatch.setattr(kernels, "_LENGTH", 50)  # several slices even of few places
+    return kernels
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], list[list[int]]]:
+    """The shapes of images [K, B, C, H, W] and filters [K, O, C, h, w]; stride, padding and dilation."""
+    clients, batch, channels = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    outputs = draw(st.sampled_from([1, 2, 3, 6, 9, 17]))
+    window, stride, dilation = ([draw(st.integers(1, most)) for _ in range(2)] for most in (4, 3, 2))
+    padding = [draw(st.integers(0, 3)) for _ in range(2)]
+    reach = [d * (k - 1) + 1 for k, d in zip(window, dilation, strict=True)]
+    size = [max(1, n - 2 * p) + draw(st.integers(0, 8)) for n, p in zip(reach, padding, strict=True)]
+    return (clients, batch, channels, *size), (clients, outputs, channels, *window), [stride, padding, dilation]
+
+
+@within
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases())
+def test_kernels_are_torchs_own_convolutions(kernels: Any, case: Any) -> None:
+    image_shape, filter_shape, how = case
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(*image_shape, generator=generator, dtype=torch.float64)
+    filters = torch.randn(*filter_shape, generator=generator, dtype=torch.float64)
+    pairs = list(zip(images, filters, strict=True))
+    outputs = torch.stack([functional.conv2d(x, w, None, *how) for x, w in pairs])
+    slopes = torch.randn(*outputs.shape, generator=generator, dtype=torch.float64)
+    of_images = [conv2d_input(x.shape, w, g, *how) for (x, w), g in zip(pairs, slopes, strict=True)]
+    of_filters = [conv2d_weight(x, w.shape, g, *how) for (x, w), g in zip(pairs, slopes, strict=True)]
+    mine = (
+        kernels.convolution(images, filters, *how),
+        kernels.images_gradient(slopes, filters, list(image_shape[3:]), *how),
+        kernels.filters_gradient(images, slopes, list(filter_shape[3:]), *how),
+    )
+    its = (outputs, torch.stack(of_images), torch.stack(of_filters))
+    torch.testing.assert_close(mine, its, rtol=1e-12, atol=1e-12)
+
+
+@within
+def test_images_of_all_clients_are_read_where_they_lie(kernels: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shared = torch.randn(2, 3, 6, 7, generator=generator, dtype=torch.float64).expand(3, 2, 3, 6, 7)
+    filters = torch.randn(3, 5, 3, 3, 2, generator=generator, dtype=torch.float64)
+    how = ([1, 1], [0, 0], [1, 1])
+    assert kernels._apart(shared) is shared
+    outputs = kernels.convolution(shared, filters, *how)
+    torch.testing.assert_close(outputs, kernels.convolution(shared.contiguous(), filters, *how), rtol=0, atol=0)
+    turned = outputs.mT.contiguous().mT  # rows and columns lie the other way around
+    mine, its = (kernels.filters_gradient(slopes, slopes, [1, 1], *how) for slopes in (turned, outputs))
+    torch.testing.assert_close(mine, its, rtol=0, atol=0)
