@@ -5,7 +5,6 @@ Here they compute by torch's own convolutions; tests/engine/test_kernels.py and 
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import descant as dc
 from descant import Task
 from descant.execution import direct, ongpu, tuning
-from descant.execution.compiled import Graphed
+from descant.execution.compiled import Compile, Graphed
 from tests.interrupted import assert_same, interrupt
 
 PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -242,7 +241,24 @@ def test_a_way_that_breaks_is_not_taken_and_the_run_says_so(monkeypatch: pytest.
 
     choice = ongpu.fastest(ways, 4, 100, 100, timed, lambda task, clients: torch.ones(clients, 2))
     assert choice.name == ongpu.UNFOLDED
-    assert choice.notes == [f"{ongpu.DIRECT} cannot be used: no such instruction"]
+    broken = (ongpu.DIRECT_AS_IT_IS, ongpu.DIRECT)
+    assert choice.notes == [f"{name} cannot be used: no such instruction" for name in broken]
+
+
+@pytest.mark.parametrize("trained", [1, 10**6])
+def test_what_is_not_compiled_is_tried_in_short_runs_too(trained: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ongpu, "has_triton", lambda: True)
+    tried: list[tuple[str, str]] = []
+
+    def timed(execution: Any, clients: int) -> float:
+        tried.append((execution.mode, execution.convolutions))
+        return 1e-3 if tried[-1] != ("vmap", "direct") else 5e-4
+
+    ways = ongpu.ways(Graphed(Task(network(nn.Conv2d)), 4), 4, False)
+    choice = ongpu.fastest(ways, 4, 100, trained, timed, lambda task, clients: torch.ones(clients, 2))
+    assert choice.name == ongpu.DIRECT_AS_IT_IS
+    compiled = [("compile", "grouped"), ("compile", "direct"), ("compile", "unfolded")]
+    assert tried == [("vmap", "grouped"), ("vmap", "direct"), *(compiled if trained > 1 else [])]
 
 
 @pytest.mark.parametrize("factor", [1.0, 1 + 1e-6, 1.01, float("nan")])
@@ -258,7 +274,7 @@ def test_kernels_that_give_other_gradients_than_torch_are_not_used(
     work = dc.methods.FedAvg(steps=2, batch=4).work
 
     def timed(execution: Any, clients: int) -> float:
-        return {"grouped": 3.0, "unfolded": 2.0, "direct": 1.0}[execution.convolutions]
+        return {"grouped": 3.0, "unfolded": 2.0, "direct": 1.0}[execution.convolutions] + (execution.mode == "vmap")
 
     def slopes(task: Task, clients: int) -> Tensor:
         return tuning._gradients(task, data, work, clients)
@@ -267,8 +283,8 @@ def test_kernels_that_give_other_gradients_than_torch_are_not_used(
     choice = ongpu.fastest(ways, 3, 100, 100, timed, slopes)
     right = abs(factor - 1) < 1e-3
     assert choice.name == (ongpu.DIRECT if right else ongpu.UNFOLDED)
-    assert len(choice.notes) == (not right)
-    assert right or "not those of mode vmap" in choice.notes[0]
+    assert len(choice.notes) == (0 if right else 2)
+    assert all("not those of mode vmap" in note for note in choice.notes)
 
 
 @pytest.mark.slow
@@ -285,7 +301,7 @@ def test_a_resumed_run_computes_them_as_it_began(monkeypatch: pytest.MonkeyPatch
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(tuning, "Compile", partial(ongpu.with_convolutions, "direct"))
+        patch.setattr(tuning, "Compile", lambda *given: ongpu.with_convolutions("direct", Compile(*given)))
         unbroken = run("unbroken")
         with pytest.raises(KeyboardInterrupt):
             run("run", progress=interrupt(2))

@@ -23,6 +23,7 @@ Ways = dict[str, Callable[[], Compile]]  # what makes an execution, by name
 Timed = Callable[[Execution, int], float]  # the seconds of a step for one of so many clients
 Slopes = Callable[[Task, int], Tensor]  # the gradients [K, d] of so many clients, uncompiled
 
+AS_IT_IS, DIRECT_AS_IT_IS = "vmap", "vmap with direct convolutions"  # uncompiled
 DIRECT = "compile with direct convolutions"
 UNFOLDED = "compile with unfolded convolutions"
 _TRIED = 16  # clients that memory is measured with
@@ -56,21 +57,22 @@ def fitting(execution: Execution, data: FederatedData, work: Work, clients: int,
 def ways(vmapped: Graphed, clients: int, mixes: bool) -> Ways:
     """The ways to execute that "auto" chooses among on a GPU, by name."""
     task = vmapped.task
-    found: Ways = {"vmap": lambda: vmapped, "compile": lambda: Compile(task, clients)}
-    if mixes:
-        return found
-    full = task.dtype in (torch.float32, torch.float64) and not task.half
-    if full and any(can_be_direct(module) for module in task.model.modules()) and has_triton():
-        found[DIRECT] = lambda: with_convolutions("direct", task, clients)
-    if any(can_unfold(module) for module in task.model.modules()):
-        found[UNFOLDED] = lambda: with_convolutions("unfolded", task, clients)
+    found: Ways = {AS_IT_IS: lambda: vmapped}
+    full = task.dtype in (torch.float32, torch.float64) and not task.half and not mixes
+    direct = full and any(can_be_direct(module) for module in task.model.modules()) and has_triton()
+    if direct:
+        found[DIRECT_AS_IT_IS] = lambda: with_convolutions("direct", Graphed(task, clients))
+    found["compile"] = lambda: Compile(task, clients)
+    if direct:
+        found[DIRECT] = lambda: with_convolutions("direct", Compile(task, clients))
+    if not mixes and any(can_unfold(module) for module in task.model.modules()):
+        found[UNFOLDED] = lambda: with_convolutions("unfolded", Compile(task, clients))
     return found
 
 
-def with_convolutions(way: str, task: Task, clients: int) -> Compile:
-    """Compiled programs in which convolutions are computed in a way."""
-    execution = Compile(computed(task, way), clients)
-    execution.convolutions = way
+def with_convolutions(way: str, execution: Compile) -> Compile:
+    """An execution in which convolutions are computed in a way."""
+    execution.task, execution.convolutions = computed(execution.task, way), way
     return execution
 
 
@@ -80,33 +82,34 @@ def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed, sl
     Kernels of our own are compiled anew for every kind of GPU and version of Triton. So they are first held against
     torch's own, on the run's own model and examples, and not used where they give something else.
     """
-    plain = ways["vmap"]()
-    seconds, notes, patience = {"vmap": timed(plain, clients)}, list[str](), _PATIENCE
-    if steps * trained * seconds["vmap"] > _WORTH:
-        for name, make in ways.items():
-            if name == "vmap" or patience < 0:
+    plain = ways[AS_IT_IS]()
+    seconds, notes, patience = {AS_IT_IS: timed(plain, clients)}, list[str](), _PATIENCE
+    for name, make in ways.items():
+        compiles = name not in (AS_IT_IS, DIRECT_AS_IT_IS)
+        worth = steps * trained * min(seconds.values()) > _WORTH and patience > 0
+        if name == AS_IT_IS or (compiles and not worth):
+            continue
+        execution, began = make(), perf_counter()
+        try:
+            if execution.convolutions == "direct" and not _agree(execution, plain, min(clients, _TRIED), slopes):
+                notes.append(f"{name} cannot be used: on this GPU their gradients are not those of mode vmap")
                 continue
-            execution, began = make(), perf_counter()
-            try:
-                if name == DIRECT and not _agree(execution.task, plain.task, min(clients, _TRIED), slopes):
-                    notes.append(f"{name} cannot be used: on this GPU their gradients are not those of mode vmap")
-                    continue
-                took = timed(execution, clients)
-            except torch.OutOfMemoryError:  # what is unfolded takes more room
-                continue
-            except Exception as error:  # of many kinds: a kernel that this GPU cannot run, say
-                notes.append(f"{name} cannot be used: {reason(error)}")
-                continue
-            patience -= perf_counter() - began
-            if not execution.notes:
-                seconds[name] = took
-            notes += execution.notes
+            took = timed(execution, clients)
+        except torch.OutOfMemoryError:  # what is unfolded takes more room
+            continue
+        except Exception as error:  # of many kinds: a kernel that this GPU cannot run, say
+            notes.append(f"{name} cannot be used: {reason(error)}")
+            continue
+        patience -= compiles * (perf_counter() - began)
+        if not execution.notes:
+            seconds[name] = took
+        notes += execution.notes
     best = min(seconds, key=seconds.__getitem__)
     measured = ", ".join(f"{name} {1e6 * value:.3g}" for name, value in seconds.items())
     return Choice(best, f"µs a step of one client: {measured}", notes)
 
 
-def _agree(task: Task, other: Task, clients: int, slopes: Slopes) -> bool:
-    """Whether two tasks give a few clients the same gradients."""
-    mine, its = slopes(task, clients), slopes(other, clients)
+def _agree(one: Execution, other: Execution, clients: int, slopes: Slopes) -> bool:
+    """Whether two executions give a few clients the same gradients."""
+    mine, its = slopes(one.task, clients), slopes(other.task, clients)
     return bool((mine - its).norm() <= _SAME * its.norm())

@@ -131,7 +131,7 @@ def _on_gpu(
     best = ways[choice.name]()
     if best.convolutions == "unfolded" and chunk is None:  # what is unfolded takes more room
         number = ongpu.fitting(Vmap(best.task), data, work, trainers, timed)
-        best = ongpu.with_convolutions("unfolded", task, number)
+        best = ongpu.with_convolutions("unfolded", Compile(task, number))
     for note in choice.notes:
         best.note(note)
     if mixes:
