@@ -1,14 +1,14 @@
-"""Convolutions as matrix products give what convolutions give."""
+"""Convolutions in other words, as matrix products or in pairs of rows, give what convolutions give."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from descant import Task
 from descant.execution import Loop, Vmap
-from descant.execution.convolutions import can_unfold, unfolded
+from descant.execution.convolutions import can_pair, can_unfold, paired, unfolded
 from descant.task import Batch
 
 LAYERS = {
@@ -52,3 +52,64 @@ def test_what_cannot_be_unfolded_is_left_as_it_is(layer: nn.Module) -> None:
 
 def test_convolutions_that_wrap_around_are_left_as_they_are() -> None:
     assert not can_unfold(nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"))
+
+
+@pytest.fixture
+def avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+
+
+@pytest.mark.usefixtures("avx512")
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 4, (4, 3)),
+        nn.Conv2d(3, 4, (2, 3), padding=(0, 2), bias=False),
+        nn.Conv2d(1, 3, 4, padding=1),
+        nn.Conv2d(3, 4, 3),  # an odd number of rows
+    ],
+    ids=["plain", "padded, no bias", "one channel", "odd"],
+)
+def test_convolutions_in_pairs_of_rows_are_convolutions(layer: nn.Conv2d) -> None:
+    task = Task(nn.Sequential(layer, nn.Flatten()).double(), loss=squares, metric="accuracy")
+    other = paired(task)
+    assert [type(m).__name__ for m in other._training.modules()].count("_Paired") == 1
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(2, 6, layer.in_channels, 9, 8, generator=generator, dtype=torch.float64)
+    x = task.start() + 0.1 * torch.randn(2, task.dim, generator=generator, dtype=torch.float64)
+    none, everyone = torch.zeros(2, 0, dtype=torch.float64), torch.ones(2, dtype=torch.bool)
+    batch = Batch(inputs, torch.zeros(2, 6), torch.ones(2, 6, dtype=torch.bool), torch.arange(2))
+    mine, its = (Loop(t).grads(x, none, batch, everyone, t.objective, ())[0] for t in (other, task))
+    torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(*(Loop(t).outputs(x, none, inputs) for t in (other, task)))
+
+
+def squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One number an example, in which every output has a weight of its own."""
+    return (outputs * torch.arange(1, outputs.shape[1] + 1) / outputs.shape[1] - targets[:, None]).square().sum(1)
+
+
+@pytest.mark.usefixtures("avx512")
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 9, 3),
+        nn.Conv2d(5, 4, 3),
+        nn.Conv2d(3, 6, 3).double(),
+        nn.Conv2d(3, 4, 3, stride=2),
+        nn.Conv2d(3, 4, 3, dilation=2),
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.Conv2d(3, 4, 3, padding="same"),
+        nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"),
+        nn.Linear(2, 2),
+    ],
+)
+def test_what_cannot_or_need_not_be_paired_is_left_as_it_is(layer: nn.Module) -> None:
+    assert not can_pair(layer)
+
+
+def test_pairs_are_for_registers_that_hold_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = nn.Conv2d(3, 6, 5)
+    for capability, fits in (("AVX512", True), ("AVX2", False), ("DEFAULT", False)):
+        monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda capability=capability: capability)
+        assert can_pair(layer) is fits
