@@ -55,11 +55,13 @@ class _Paired(nn.Conv2d):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding: Any = self.padding  # numbers: `can_pair`
         if (input.shape[-2] + 2 * padding[0] - self.kernel_size[0] + 1) % 2:  # a last row would be left alone
-            return super()._conv_forward(input, weight, bias)
+            outputs: Tensor = super()._conv_forward(input, weight, bias)
+            return outputs
         twice = torch.cat([functional.pad(weight, (0, 0, 0, 1)), functional.pad(weight, (0, 0, 1, 0))])
         biases = None if bias is None else torch.cat([bias, bias])
         rows = functional.conv2d(input, twice, biases, stride=(2, 1), padding=padding)  # [B, 2 O, H / 2, W]
-        return rows.unflatten(1, (2, len(weight))).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        apart = rows.view(len(rows), 2, len(weight), *rows.shape[2:])  # [B, 2, O, H / 2, W]
+        return apart.permute(0, 2, 3, 1, 4).flatten(2, 3)
 
 
 _REGISTER = {"AVX512": 64, "AVX2": 32}  # bytes, by torch's name of what the processor can do
