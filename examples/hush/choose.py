@@ -9,7 +9,8 @@
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
 
 Each method is tried with six rates and two values of what it is known by, or with twelve rates, on a seed that is
-not among the five. The setting with the best validation accuracy is kept. Ditto and Hush take 20 gradients a round
+not among the five. Those with two rates have four for the personal models and once, twice and four times that for
+the shared one. The setting with the best validation accuracy is kept. Ditto and Hush take 20 gradients a round
 for the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
 """
 
@@ -24,7 +25,7 @@ import yaml
 import descant as dc
 
 Spec = dict[str, Any]
-SIX = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+FOUR, SIX = (1.0, 2.0, 4.0, 8.0), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 TWELVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 SEED = 100
 MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
@@ -69,7 +70,8 @@ MOMENTUM = ("beta", 0.0, 0.6)
 DENSE = {"name": "dense", "fresh": True}  # subspaces
 NEAREST = {"nearest": True}
 RANDOM = {"bits": 8, "nearest": False}  # rounding at random
-METHODS: dict[str, tuple[Spec, tuple[str, Any, Any] | None]] = {
+APART = ("times", 1.0, 2.0, 4.0)  # the shared model's rate, of the personal models'
+METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Local": ({"name": "local"}, None),
     "Ditto": ({"name": "ditto"}, MOMENTUM),
     "Hush 1/25": ({"name": "hush", "m": 0.04, **RANDOM}, MOMENTUM),
@@ -82,6 +84,9 @@ METHODS: dict[str, tuple[Spec, tuple[str, Any, Any] | None]] = {
     "Hush 1/27, 3 bits": ({"name": "hush", "m": 0.037, "bits": 3, **NEAREST}, MOMENTUM),
     "Hush 1/36, 4 bits": ({"name": "hush", "m": 0.0272, "bits": 4, **NEAREST}, MOMENTUM),
     "Hush 1/270, 3 bits": ({"name": "hush", "m": 0.0036, "bits": 3, **NEAREST}, MOMENTUM),
+    "Ditto, two rates": ({"name": "ditto"}, APART),
+    "Hush 1/27, two rates": ({"name": "hush"}, APART),
+    "Hush 1/270, two rates": ({"name": "hush", "m": 0.0036}, APART),
     "fixed subspace 1/25": ({"name": "hush", "m": 0.04, **RANDOM, "projection": {"name": "fold"}}, MOMENTUM),
     "MAPA 1/400": ({"name": "hush", "m": 0.0025, **RANDOM, "projection": DENSE}, MOMENTUM),
     "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),
@@ -129,19 +134,23 @@ def spec(name: str, given: Spec, lr: float, **known: Any) -> Spec:
     both = given["name"] in ("ditto", "hush", "one-projection")
     work = {"lr": lr, "batch": BATCH.get(name, 10), "steps": 20 if both else 40}
     made = dict(given) | work
+    times = known.pop("times", None)
+    shared = lr if times is None else float(f"{times * lr:.3g}")
     if given["name"] == "ditto":  # its solver has the momentum
-        beta = known.pop("beta", 0.0)
-        made["solver"] = ({"name": "fedavgm", "beta": beta} if beta else {"name": "fedavg"}) | work
+        beta = known.pop("beta", 0.0 if times is None else 0.6)
+        made["solver"] = ({"name": "fedavgm", "beta": beta} if beta else {"name": "fedavg"}) | work | {"lr": shared}
+    elif times is not None:
+        made["shared_lr"] = shared
     return made | known
 
 
 def trials(name: str, label: str) -> dict[str, Spec]:
     given, known_by = METHODS[label]
     base = BASE.get(name, 0.02)
-    rates = [float(f"{base * times:.3g}") for times in (TWELVE if known_by is None else SIX)]
-    if known_by is None:
+    field, *values = known_by or (None,)
+    rates = [float(f"{base * times:.3g}") for times in {0: TWELVE, 2: SIX, 3: FOUR}[len(values)]]
+    if field is None:
         return {f"{label} | lr {lr}": spec(name, given, lr) for lr in rates}
-    field, *values = known_by
     return {f"{label} | lr {lr}, {field} {v}": spec(name, given, lr, **{field: v}) for lr in rates for v in values}
 
 

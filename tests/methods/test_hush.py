@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 
 from descant import FederatedData, Task
 from descant.coupling import Dense, Fold, Hadamard, Hash, Identity, PerLayer, Projection
-from descant.methods import Adam, Ditto, FedAvg, FedAvgM, Hush, Local, Momentum
+from descant.methods import Adam, Ditto, FedAvg, FedAvgM, Hush, Local, Momentum, OneProjection, PowerLaw
 from tests import held
 from tests.methods import runs
 from tests.methods.hush_loop import FULL, M, loop, matrix, run
@@ -59,6 +61,19 @@ def test_in_the_whole_space_it_is_ditto(
     assert column(ours, "gradients") == column(theirs, "gradients")
     assert column(ours, "bytes_up") == column(theirs, "bytes_up")
     runs.moved(mlp, held.shared(ours))
+
+
+@pytest.mark.parametrize("kind", [Hush, partial(OneProjection, feedback=False)], ids=["hush", "one-projection"])
+@pytest.mark.parametrize("rate", [0.3, PowerLaw(scale=0.3)], ids=["a number", "by round"])
+def test_the_shared_model_may_have_a_rate_of_its_own(
+    data: FederatedData, mlp: Task, kind: Callable[..., Hush], rate: Any
+) -> None:
+    """In the whole space that is Ditto over a solver with another rate."""
+    hush = kind(**MINI, shared_lr=rate, m=mlp.layout.dim, bits=None, beta=0.6, lam=0.7)
+    ditto = Ditto(**MINI, lam=0.7, solver=FedAvgM(**{**MINI, "lr": rate}, beta=0.6))
+    ours, theirs = (run(mlp, data, method, cohort=4) for method in (hush, ditto))
+    same(held.shared(ours), held.shared(theirs))
+    same(held.personal(ours), held.personal(theirs))
 
 
 def test_without_a_tie_it_is_local_training(data: FederatedData, mlp: Task) -> None:

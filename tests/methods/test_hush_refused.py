@@ -29,6 +29,7 @@ from tests.methods.hush_loop import FULL, M, run
         ("beta", 1.0),
         ("lam", -1.0),
         ("gain", 0.0),
+        ("shared_lr", 0.0),
     ],
 )
 def test_fields_that_make_no_sense_are_refused(field: str, value: float) -> None:

@@ -15,7 +15,9 @@ from descant.data import FederatedData
 from descant.execution import Compile, Execution, Graphed, Loop, Mode, Vmap, choose, ongpu
 from descant.execution.batches import Rows, Schedule
 from descant.execution.captured import run
+from descant.execution.heap import keep_freed
 from descant.execution.memory import Choice, key_of, recall, remember
+from descant.execution.onebyone import OneByOne
 from descant.execution.steps import Steps
 from descant.execution.walk import Start
 from descant.methods import Gradient, Method, Work
@@ -25,10 +27,12 @@ from descant.threads import using_threads
 _PROBED = 3  # examples that a model is tried on
 _FEW = 8  # clients that the loop is timed on
 _CLEARLY = 0.8  # another mode is taken if it needs less than this share of the plainer one's time: noise is smaller
+_LONG_RUN = 0.9  # the same for a program of one client: what it saves, a run that is worth compiling saves for long
 _WORTH = 60.0  # seconds: a run whose uncompiled steps would take longer may gain by compiling
 
 _MIXES = "minibatches of unequal length run under vmap, unpadded (BatchNorm)"
 _REPLAYED = 8  # steps that a graph is timed on
+_ALONE = "compile, one client at a time"
 
 _MEMORY = 2**27  # numbers that clients may take at once
 _CACHE = 2**20  # numbers that a processor's cache holds
@@ -58,16 +62,17 @@ def prepare(
 ) -> Prepared:
     """What a run of so many rounds with so many clients in training needs.
 
-    "auto" times a step of the loop and of vmap, and of a compiled program where the run is long enough to win back
-    its making, and takes another one than vmap where it is clearly faster; what it took is remembered, and taken
+    "auto" times a step of the loop and of vmap, and of compiled programs where the run is long enough to win back
+    their making, and takes another one than vmap where it is clearly faster; what it took is remembered, and taken
     again by the same run on the same machine. "compile" does without asking. `chunk` is how many clients to train
-    at once, where that was asked for.
+    at once, where that was asked for; a compiled program of one client does without vmap.
     """
     work: Work = getattr(method, "work", Work(epochs=1, batch=64))
     inputs, targets = data.train.client(int(data.train.sizes.argmax()))
     execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
     if data.train.inputs.device.type == "cuda":
         return _on_gpu(execution, data, work, mode, why, rounds * trainers, trainers, chunk)
+    keep_freed()
     few = chunk or at_once(task, data, work, trainers, least=_LEAST)
     if isinstance(execution, Loop):
         loop = _loop(task)
@@ -77,18 +82,18 @@ def prepare(
     if mode == "compile" and execution.mixes:
         return Prepared(Vmap(task, mixes=True, evenly=Compile(task, few)), few, _MIXES)
     if mode == "compile":
-        return Prepared(Compile(task, fewer), fewer, why)
+        return Prepared(_compiled(task, fewer), fewer, why)
     if mode != "auto":
         return Prepared(execution, few, why)
     trained, key = rounds * trainers, _key(task, data, work, rounds * trainers, chunk)
     choice = recall(key)
     if choice is None or choice.name not in _ways(execution, fewer):
-        choice = _measure(execution, data, work, few, fewer, trained)
+        choice = _measure(execution, data, work, few, fewer, trained, one_by_one=chunk is None)
         remember(key, choice)
     best = _ways(execution, fewer)[choice.name]()
     for note in choice.notes:
         best.note(note)
-    number = fewer if isinstance(best, Compile) else few
+    number = best.clients if isinstance(best, Compile) else few
     return Prepared(
         best, _shared_out(best, few) if isinstance(best, Loop) and chunk is None else number, choice.why
     )
@@ -146,8 +151,14 @@ def _ways(vmapped: Vmap, fewer: int) -> dict[str, Callable[[], Execution]]:
         "vmap": lambda: vmapped,
         "loop": lambda: _loop(task),
         "loop in channels_last": lambda: _loop(task, channels_last=True),
-        "compile": lambda: Compile(task, fewer),
+        "compile": lambda: _compiled(task, fewer),
+        _ALONE: lambda: OneByOne(task),
     }
+
+
+def _compiled(task: Task, clients: int) -> Compile:
+    """Compiled programs of so many clients, on a CPU."""
+    return OneByOne(task) if clients == 1 else Compile(task, clients)
 
 
 def _key(task: Task, data: FederatedData, work: Work, trained: int, chunk: int | None) -> str:
@@ -181,25 +192,33 @@ def _shared_out(loop: Loop, clients: int) -> int:
     return -(-clients // loop.workers) * loop.workers
 
 
-def _measure(vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int) -> Choice:
-    """The fastest way to have clients trained `trained` times: `few` at once, `fewer` by a compiled program."""
+def _measure(
+    vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int, one_by_one: bool
+) -> Choice:
+    """The fastest way to have clients trained `trained` times: `few` at once, `fewer` by a compiled program, or, if
+    they may go `one_by_one`, one."""
     task, notes = vmapped.task, list[str]()
     seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
     for loop in [_loop(task), *([_loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
         seconds[loop] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
     best: Execution = min((e for e in seconds if isinstance(e, Loop)), key=seconds.__getitem__)
     best = best if seconds[best] < _CLEARLY * seconds[vmapped] else vmapped
-    # Compiling speeds up vmap by a few times at the most: where the loop is ahead by more, nothing is to be won.
-    hopeless = vmapped.mixes or seconds[best] < seconds[vmapped] / 3
     steps = len(_schedule(data, torch.arange(few, device=data.train.inputs.device), work))
-    if not hopeless and steps * trained * seconds[best] > _WORTH:
-        compiled = Compile(task, fewer)
-        seconds[compiled] = _seconds_a_client(compiled, data, work, fewer)
-        notes = compiled.notes
-        if not compiled.notes and seconds[compiled] < _CLEARLY * seconds[best]:
-            best = compiled
+
+    def compiled(program: Compile, share: float) -> Execution:
+        """A compiled program, if it needs less than this share of the best one's time; else the best."""
+        seconds[program] = _seconds_a_client(program, data, work, program.clients)
+        notes.extend(program.notes)
+        return program if not program.notes and seconds[program] < share * seconds[best] else best
+
+    worth = not vmapped.mixes and steps * trained * seconds[best] > _WORTH
+    if worth and one_by_one and _has_convolutions(task):
+        best = compiled(OneByOne(task), _LONG_RUN)
+    # Compiling speeds up vmap by a few times at the most: where another is ahead by more, nothing is to be won.
+    if worth and seconds[best] >= seconds[vmapped] / 3:
+        best = compiled(_compiled(task, fewer), _CLEARLY)
     timed = ", ".join(f"{_name(execution)} {1e6 * value:.3g}" for execution, value in seconds.items())
-    return Choice(_name(best), f"µs a step of one client: {timed}", notes)
+    return Choice(_name(best), f"µs a step of one client: {timed}", list(dict.fromkeys(notes)))
 
 
 def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, clients: int) -> float:
@@ -257,4 +276,6 @@ def _has_convolutions(task: Task) -> bool:
 
 
 def _name(execution: Execution) -> str:
+    if isinstance(execution, OneByOne):
+        return _ALONE
     return "loop in channels_last" if getattr(execution, "channels_last", False) else execution.mode

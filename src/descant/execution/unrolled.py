@@ -10,6 +10,7 @@ from torch import Tensor
 
 from descant.execution.base import Execution
 from descant.execution.compiled import Compile
+from descant.execution.onebyone import OneByOne
 from descant.execution.steps import Sources, advance, device_of
 from descant.methods.base import Step
 
@@ -54,7 +55,8 @@ def together(execution: Execution, x: Any, examples: int, steps: int) -> int:
     """How many of so many steps a program takes, each on minibatches of so many examples a client."""
     numbers = x[0].numel() if isinstance(x, tuple) else x.numel()
     cheap = 6 * numbers * examples <= _CHEAP  # two forward, and four backward
-    unrolls = isinstance(execution, Compile) and device_of(x).type == "cpu" and cheap
+    alone = isinstance(execution, OneByOne)  # convolutions: each weight is used many times, and no step is cheap
+    unrolls = isinstance(execution, Compile) and not alone and device_of(x).type == "cpu" and cheap
     return TOGETHER if unrolls and steps >= TOGETHER else 1
 
 

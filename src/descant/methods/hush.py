@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import sqrt
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -46,8 +46,9 @@ class Hush(Descent):
         velocity <- beta velocity + U' q,    w <- w + velocity.
 
     Beside it the client trains v, free in all d dimensions, on f_k(v) + lam/2 ||v - w||^2, as in Ditto:
-    `lam` = 0 is local training. `beta` is the momentum of the server. The mean is weighed by numbers of examples,
-    which travel along, or with `weighted` off it is a plain one.
+    `lam` = 0 is local training. Steps on q have the rate `shared_lr`; by default it is `lr`, that of v. `beta` is
+    the momentum of the server. The mean is weighed by numbers of examples, which travel along, or with `weighted`
+    off it is a plain one.
 
     Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
     so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
@@ -72,6 +73,7 @@ class Hush(Descent):
     beta: float = 0.6
     lam: float = 1.0
     lr: float | ByRound = 0.05
+    shared_lr: float | ByRound | None = None
     gain: float | None = None
     weighted: bool = True
     projection: Projection = field(default_factory=lambda: Fold(fresh=True))
@@ -85,6 +87,8 @@ class Hush(Descent):
         require(self, "pool", drawn_anew, "nothing where the projection is one for ever (not `fresh`)")
         require(self, "beta", 0 <= self.beta < 1, "from 0 to below 1")
         require(self, "lam", self.lam >= 0, "zero or more")
+        positive = self.shared_lr is None or isinstance(self.shared_lr, ByRound) or self.shared_lr > 0
+        require(self, "shared_lr", positive, "a positive number, or nothing")
         require(self, "gain", self.gain is None or self.gain > 0, "a positive number, or nothing")
 
     def check_run(self, rounds: int, layout: Layout) -> None:
@@ -144,10 +148,15 @@ class Hush(Descent):
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         w, step = down["w"], int(host(down["step"])[0])
-        q, kept = self.shared_work(self.subspace(local.ctx, step, w), w, state, local)
+        q, kept = self.on_shared.shared_work(self.subspace(local.ctx, step, w), w, state, local)
         v = local.run(self.settle, state["v"], w, work=self.work, role="personal")
         message = {"q": q} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
         return message, {"v": v, "known": torch.full_like(state["known"], step)} | kept
+
+    @property
+    def on_shared(self) -> Self:
+        """The same with the rate of the shared model."""
+        return self if self.shared_lr is None else replace(self, lr=self.shared_lr, shared_lr=None)
 
     def shared_work(self, S: Projector, w: Tensor, state: Tree, local: LocalView) -> tuple[Tensor, Tree]:
         """The steps on the shared model: the q [K, m] to send, and what else of them clients keep."""

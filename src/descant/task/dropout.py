@@ -21,23 +21,30 @@ _KINDS: dict[type[nn.Module], bool] = {
 }
 
 
+_AHEAD = 2**14  # places of an axis that are numbered ahead
+
+
 class AddressedDropout(nn.Module):
     """Dropout of single activations, or of whole channels for Dropout1d, 2d and 3d."""
 
     key: Tensor
+    numbers: Tensor
 
     def __init__(self, p: float, site: int, channels: bool) -> None:
         super().__init__()
         self.p, self.site, self.channels = p, site, channels
         self.uses = 0  # of this forward pass: a module used twice draws two masks
         self.register_buffer("key", torch.tensor(0))
+        # A compiler knows the bounds of numbers that the program makes itself, and takes it that products of them
+        # do not overflow, as those of a hash do: other masks came of it. It knows nothing of numbers that are read.
+        self.register_buffer("numbers", torch.arange(_AHEAD))
 
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return inputs
         shape = inputs.shape[:2] + (1,) * (inputs.dim() - 2) if self.channels else inputs.shape
         # Every axis is a word of the address: padded rows change nothing, on whichever axis examples lie.
-        places = [torch.arange(n, device=inputs.device) for n in shape]
+        places = [self.numbers[:n] if n <= _AHEAD else torch.arange(n, device=inputs.device) for n in shape]
         grid = [place.view(-1, *[1] * (len(shape) - axis)) for axis, place in enumerate(places, start=1)]
         kept = uniform(self.key, self.site, self.uses, *grid) >= self.p
         self.uses += 1
