@@ -22,9 +22,8 @@ from descant.mirrors import host, parts, sent
 from descant.trees import Tree
 
 READ_LATER = ("cuda",)  # kinds of devices that are asked first and waited for later
-Foreseen = (
-    tuple[()] | tuple[Taken, Tensor]
-)  # what the mail of a round makes of the server, and which leaves are finite
+# What the mail of a round makes of the server, and which leaves of that are finite; nothing where it is not foreseen.
+Foreseen = tuple[()] | tuple[Taken, Tensor]
 
 
 class Round:
