@@ -22,7 +22,7 @@ from descant.mirrors import host, parts, sent
 from descant.trees import Tree
 
 READ_LATER = ("cuda",)  # kinds of devices that are asked first and waited for later
-# What the mail of a round makes of the server, and which leaves of that are finite; nothing where it is not foreseen.
+# What the mail of a round makes of the server, and which leaves of it are finite; nothing if it is not foreseen.
 Foreseen = tuple[()] | tuple[Taken, Tensor]
 
 
