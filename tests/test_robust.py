@@ -102,6 +102,17 @@ def test_tables_and_page_are_files(found: dc.Robustness, tmp_path: Path) -> None
     assert pl.read_csv(written[0])["test_accuracy"].to_list() == pytest.approx(table["test_accuracy"].to_list())
     page = written[2].read_text()
     assert "because papers print it" in page and "★" in page and "Collapses" in page
+    (tmp_path / "there" / ".descant-report").unlink()  # as older versions left it
+    assert found.save(tmp_path / "there") == written
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["csv", "parquet", "html"])
+def test_files_of_somebody_else_are_kept(found: dc.Robustness, tmp_path: Path, kind: str) -> None:
+    (mine := tmp_path / f"robustness.{kind}").write_text("my own figures")
+    with pytest.raises(SettingError, match=f"robustness.{kind}' is there already, and"):
+        found.save(tmp_path)
+    assert mine.read_text() == "my own figures" and len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.few(1)

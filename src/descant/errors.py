@@ -91,6 +91,9 @@ def require_different(owner: object, field: str, names: Sequence[str] | None) ->
     require(owner, field, names is None or len(set(names)) == len(names), "names that differ, or nothing")
 
 
+_MANY = 80  # names, of which an error lists all
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
     """The error for a name that is not in the list, with the nearest one that is."""
     known = sorted(known)
@@ -98,7 +101,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
         return SettingError(f"there is no {kind} called '{name}': there is none at all, so leave it out")
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return SettingError(f"there is no {kind} called '{name}'.{hint} Known: {', '.join(known)}")
+    some = known if len(known) <= _MANY else [*get_close_matches(name, known, n=_MANY // 4, cutoff=0.0), "..."]
+    listed = f"Known: {', '.join(some)}" + (f" ({len(known)} in all)" if len(some) < len(known) else "")
+    return SettingError(f"there is no {kind} called '{name}'.{hint} {listed}")
 
 
 def names_field(error: Exception, fields: Container[str]) -> bool:

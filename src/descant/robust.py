@@ -22,6 +22,7 @@ from descant.experiment.outcomes import outcomes, outcomes_frame, worst_cases
 from descant.files import claim_folder, write
 from descant.methods import Method
 from descant.task import Task
+from descant.written import check_names, claim_names
 
 if TYPE_CHECKING:  # tables and charts are imported where they are used
     import altair as alt
@@ -93,6 +94,19 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
+TABLES = ("robustness.csv", "robustness.parquet")
+_HEAD = "method,attack,fraction,"  # which the table begins with
+
+
+def check_files(folder: Path) -> None:
+    """Refuse a folder with files of somebody else where the tables and the page of `Robustness.save` would be."""
+    from descant.report.place import check_page
+
+    check_page(folder / "robustness.html")
+    check_names(folder, TABLES[:1], _HEAD)
+    check_names(folder, TABLES[1:], "PAR1" if (folder / TABLES[0]).exists() else None)
+
+
 class Robustness:
     """Runs under attack: `runs` has those of every place (method, attack, fraction), one a seed.
 
@@ -145,11 +159,11 @@ class Robustness:
     ) -> list[Path]:
         """Write the table (`robustness.csv`, `robustness.parquet`) and the page (`robustness.html`) to a folder."""
         from descant.experiment.frames import write_table
-        from descant.report.place import check_page
 
         folder = Path(folder)
-        check_page(folder / "robustness.html")
+        check_files(folder)
         claim_folder(folder)
+        claim_names(folder, TABLES)
         table, page = self.table(rule, first), self._report(rule, first, title).html()
         texts = {"robustness.csv": table.write_csv(), "robustness.html": page}
         for name, text in texts.items():

@@ -12,8 +12,9 @@ from torch._dynamo.utils import counters
 import descant as dc
 from descant.coupling import Identity
 from descant.execution import Compile
+from descant.execution.batches import Rows, Schedule
 from descant.execution.phases import phases
-from descant.methods import Ditto, FedAvg, Local, LpProj, Method
+from descant.methods import Ditto, FedAvg, Local, LpProj, Method, PowerLaw
 from tests import held
 from tests.engine.compiling import federation, task
 
@@ -164,6 +165,27 @@ def test_batchnorm_is_compiled_where_all_minibatches_have_one_length(settings: d
     assert counters["stats"]["unique_graphs"] and not compiled.config["execution"]["fallbacks"]
     for name, leaf in held.everything(normalized(data, "vmap", **settings)).items():
         torch.testing.assert_close(held.everything(compiled)[name], leaf, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes", "even"),
+    [
+        (FedAvg(batch=4), (4, 8), True),
+        (FedAvg(batch=4), (4, 9), False),
+        (FedAvg(batch=1), (4, 8), False),  # which BatchNorm refuses
+        (FedAvg(batch=None), (4, 8), False),  # every client would have a program of its own
+        (FedAvg(batch=None), (8, 8), True),
+        (FedAvg(batch=PowerLaw(scale=4, power=0.0)), (4, 8), False),  # and every round
+    ],
+    ids=str,
+)
+def test_minibatches_are_even_if_they_have_one_length_for_everyone(
+    method: FedAvg, sizes: tuple[int, int], even: bool
+) -> None:
+    clients = [{"train": (torch.zeros(n, 5), torch.zeros(n, dtype=torch.int64))} for n in sizes]
+    data = dc.FederatedData.from_arrays(clients, classes=3)
+    schedule = Schedule(Rows(data.train, torch.arange(2)), method.work, torch.ones(2), (0, "shared", 1))
+    assert schedule.even == even
 
 
 def test_auto_measures_and_says_what_it_found() -> None:

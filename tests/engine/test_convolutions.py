@@ -123,3 +123,13 @@ def test_pairs_are_for_registers_that_hold_two_rows(monkeypatch: pytest.MonkeyPa
     for capability, fits in (("AVX512", True), ("AVX2", False), ("DEFAULT", False)):
         monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda capability=capability: capability)
         assert can_pair(layer) is fits
+
+
+@pytest.mark.usefixtures("avx512")
+def test_an_image_by_itself_is_convolved_as_it_is() -> None:
+    layer = nn.Conv2d(1, 6, 3)
+    other = next(
+        m for m in paired(Task(nn.Sequential(layer, nn.Flatten(0)))).model.modules() if isinstance(m, nn.Conv2d)
+    )
+    image = torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(other(image), layer(image))

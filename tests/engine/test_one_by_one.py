@@ -40,14 +40,15 @@ def images(*sizes: int) -> dc.FederatedData:
     return dc.FederatedData.from_arrays([(x, (x[:, 0, 0, 0] > 0).long() + (x[:, 1, 0, 0] > 0)) for x in clients])
 
 
-def test_gradients_and_predictions_are_those_of_the_loop() -> None:
+@pytest.mark.parametrize("laid_out", [True, False])
+def test_gradients_and_predictions_are_those_of_the_loop(laid_out: bool) -> None:
     task, generator = network(), torch.Generator().manual_seed(1)
     x = task.start() + 0.1 * torch.randn(5, task.dim, generator=generator, dtype=torch.float64)
     inputs = torch.randn(5, 6, 2, 8, 8, generator=generator, dtype=torch.float64)
     mask = torch.arange(6) < 2 + torch.arange(5)[:, None]  # minibatches of 2 to 6 examples: the rest pads
     batch = Batch(inputs, torch.randint(0, 3, (5, 6), generator=generator), mask, torch.arange(5))
     none, everyone = torch.zeros(5, 0, dtype=torch.float64), torch.ones(5, dtype=torch.bool)
-    alone = OneByOne(task)
+    alone = OneByOne(task, channels_last=laid_out)
     assert [type(module).__name__ for module in alone.task._training.modules()].count("_Paired") == 1
     mine, its = (e.grads(x, none, batch, everyone, e.task.objective, ())[0] for e in (alone, Loop(task)))
     torch.testing.assert_close(mine, its, rtol=1e-11, atol=1e-13)
@@ -119,7 +120,7 @@ def test_with_batchnorm_vmap_runs_one_client_too() -> None:
 
 
 def test_steps_of_convolutions_do_not_come_together() -> None:
-    assert together(OneByOne(network()), torch.zeros(1, 1000), 10, steps=20) == 1
+    assert together(OneByOne(network(), channels_last=True), torch.zeros(1, 1000), 10, steps=20) == 1
 
 
 class Clock:
@@ -131,7 +132,9 @@ class Clock:
         monkeypatch.setattr(tuning, "_seconds_a_client", self)
 
     def __call__(self, execution: Any, *_: Any) -> float:
-        self.measured.append(tuning._name(execution))
+        alone = isinstance(execution, OneByOne)
+        laid_out = getattr(execution, "channels_last", False)
+        self.measured.append(ALONE if alone else "loop in channels_last" if laid_out else execution.mode)
         return self.seconds if isinstance(execution, OneByOne) else 2e-3
 
 
@@ -174,6 +177,30 @@ def test_auto_does_not_try_it_without_convolutions(monkeypatch: pytest.MonkeyPat
     linear = dc.Task(nn.Sequential(nn.Flatten(), nn.Linear(128, 3)).double())
     assert not isinstance(chosen(images(9, 6), linear).execution, OneByOne)
     assert clock.measured and ALONE not in clock.measured
+
+
+class Viewing(nn.Module):
+    """A model that calls `view` on what its convolution left, which images in channels_last refuse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filters, self.head = nn.Conv2d(2, 4, 3), nn.Linear(144, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        left: torch.Tensor = self.head(self.filters(images).view(len(images), -1))
+        return left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{"mode": "compile", "chunk": 1}, {"mode": "auto"}], ids=str)
+def test_a_model_that_does_not_take_the_layout_runs_without_it(how: dict[str, Any]) -> None:
+    def run(**how: Any) -> dc.Run:
+        torch.manual_seed(2)
+        return dc.simulate(dc.Task(Viewing().double()), images(9, 6), FedAvg(steps=2, batch=4), rounds=2, **how)
+
+    ours, theirs = run(**how), run(mode="vmap")
+    torch.testing.assert_close(held.shared(ours), held.shared(theirs), rtol=0, atol=1e-12)
+    assert not ours.config["execution"]["fallbacks"]
 
 
 @pytest.mark.slow

@@ -152,7 +152,19 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
         else:
             assert (row["value"], row["reached"]) == ((reaching(run, 0.001) or (0, None))[1], 1)
     assert len(rows) == 4 and (tmp_path / "runs" / "budget.csv").is_file()
+    again = CliRunner().invoke(app, out)  # its own table is replaced
+    assert again.exit_code == 0, again.output
     assert "together" in CliRunner().invoke(app, out, env={"COLUMNS": "120"}).stdout
+
+
+def test_a_table_of_somebody_else_is_kept_and_nothing_is_run(settings: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "budget.csv").write_text("my own figures")
+    (tmp_path / "budget.yaml").write_text(yaml.safe_dump(settings | {"budgets": [5000]}, sort_keys=False))
+    told = CliRunner().invoke(app, ["budget", str(tmp_path / "budget.yaml"), "--out", str(tmp_path / "runs"), "-q"])
+    assert told.exit_code and "budget.csv' is there already, and descant did not write it" in str(told.exception)
+    assert (tmp_path / "runs" / "budget.csv").read_text() == "my own figures"
+    assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_files_of_earlier_exports_are_replaced_and_nobody_elses(
     other = tmp_path / "other" / paths[-1].name
     other.parent.mkdir()
     other.write_text("my notes")
-    with pytest.raises(SettingError, match="is there already, and no report wrote it: choose another folder"):
+    with pytest.raises(SettingError, match="is there already, and descant did not write it: choose another folder"):
         report.save(other.parent, format)
     assert other.read_text() == "my notes" and list(other.parent.iterdir()) == [other]
 

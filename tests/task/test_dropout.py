@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import descant as dc
 from descant.execution import Loop, Vmap, choose
 from descant.task import Batch, Task
+from descant.task.dropout import AddressedDropout
 
 Helper = Callable[..., Any]
 
@@ -202,3 +203,21 @@ def test_every_step_round_client_and_model_draws_anew(monkeypatch: pytest.Monkey
     gradients = 2 * 3 * (4 + 4)  # rounds, clients, steps of the two models
     assert len(set(keys[-gradients:])) == gradients
     assert len(keys) == gradients + 2  # the probe's two come first
+
+
+def test_places_beyond_those_that_are_numbered_ahead_are_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five places ahead: up to 25 can be counted."""
+    whole = AddressedDropout(0.5, 0, False)
+    monkeypatch.setattr("descant.task.dropout._AHEAD", 5)
+    few = AddressedDropout(0.5, 0, False)
+    for shape in ((3, 4), (5, 6), (23, 7), (2, 3, 25)):
+        assert few(torch.ones(shape)).equal(whole(torch.ones(shape)))
+
+
+@pytest.mark.slow
+def test_masks_of_many_examples_are_the_same_in_a_compiled_program() -> None:
+    layer, many = AddressedDropout(0.5, 0, False), torch.ones(2**14 + 100, 2)
+    plain = layer(many)
+    layer.uses = 0
+    torch._dynamo.reset()
+    assert torch.compile(layer)(many).equal(plain)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from descant.experiment.budget import Goals
 
+_TABLE = ("budget.csv",)
+
 
 def budget(
     file: options.File,
@@ -49,13 +51,16 @@ def budget(
     from descant.experiment.settings import RunSettings, read_settings
     from descant.files import write
     from descant.task.measures import resolve
+    from descant.written import check_names, claim_names
 
     values = read_settings(file, set)
     own = ("budgets", "targets", "papers")
     refuse_unknown(values, RunSettings, (*COMPARED, *own))
     said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
-    grid = comparison(values, options.grid_folder(folder, file))
+    where = options.grid_folder(folder, file)
+    check_names(where, _TABLE, "method,budget,target,")  # before anything runs
+    grid = comparison(values, where)
     for cell in grid.cells:
         assert isinstance(cell.settings, RunSettings)
         check_parts(cell.at.get("evaluate", "evaluate"), cell.settings.evaluate.parts)
@@ -63,7 +68,8 @@ def budget(
     found = Comparison(run for _, run in options.carried_out(grid, first, quiet, as_json))
     frame = budget_frame(found.runs, goals, rule=round.asked, first=first)
     assert grid.folder is not None
-    write(grid.folder / "budget.csv", frame.write_csv)
+    claim_names(grid.folder, _TABLE)
+    write(grid.folder / _TABLE[0], frame.write_csv)
     if as_json:
         for line in frame.to_dicts():
             emit({"event": "budget"} | line)

@@ -58,13 +58,29 @@ def fetch(
         out.print(f"{file}", soft_wrap=True, markup=False)
 
 
+def _shown_as(format: Shown | None, where: Path | None) -> Shown:
+    """The format that was asked for, by its name or by that of the file; the two must agree."""
+    from descant.errors import SettingError
+
+    if where is None:
+        return format or Shown.TEXT
+    ending = {".html": Shown.HTML, ".htm": Shown.HTML, ".png": Shown.PNG}.get(where.suffix.lower())
+    if ending is None or format not in (None, ending):
+        asked = "html or png" if format in (None, Shown.TEXT) else format.value
+        raise SettingError(f"--out = '{where}': a chart is a file that ends in .{asked.replace(' or ', ' or .')}")
+    return ending
+
+
 @data.command()
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="settings; only its data is read")],
     set: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a setting of the file")
     ] = None,
-    format: Annotated[Shown, typer.Option(help="a table here, or a chart in a file")] = Shown.TEXT,
+    format: Annotated[
+        Shown | None,
+        typer.Option(help="a table here, or a chart in a file; default: as --out ends, else text"),
+    ] = None,
     where: Annotated[
         Path | None, typer.Option("--out", "-o", help="the chart's file; default: holdings.html")
     ] = None,
@@ -75,6 +91,7 @@ def show(
     """
     from descant.experiment.settings import read_settings
 
+    format = _shown_as(format, where)
     if format is not Shown.TEXT:
         from descant.report.place import check_picture
 

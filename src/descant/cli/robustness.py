@@ -35,12 +35,11 @@ def robustness(
     from descant.cli.events import emit
     from descant.experiment.attackgrid import attack_grid
     from descant.experiment.settings import read_settings
-    from descant.report.place import check_page
     from descant.report.robust import RobustReport
-    from descant.robust import Robustness
+    from descant.robust import Robustness, check_files
 
     where = options.grid_folder(folder, file)
-    check_page(where / "robustness.html")  # before anything runs
+    check_files(where)  # before anything runs
     grid, rule = attack_grid(read_settings(file, set), where), round.asked
     found = Robustness(grid.placed(options.carried_out(grid.grid, first, quiet, as_json)))
     written = found.save(where, rule=rule, first=first)

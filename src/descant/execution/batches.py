@@ -161,10 +161,11 @@ class Schedule:
 
     @property
     def even(self) -> bool:
-        """Whether all minibatches have one length, of two examples or more, so that none is padded."""
+        """Whether all minibatches have one length, of two examples or more, in whichever round: none is padded."""
         if self.full:
-            width = self._rounded() if self.few_shapes else self.batch
-            return width > 1 and bool((self.sizes == width).all())
+            return self.batch > 1 and bool((self.sizes == self.rows.part.largest).all())
+        if isinstance(self.work.batch, ByRound):
+            return False
         return 1 < self._width == self.batch and not bool((self.used % self.batch).any())
 
     def __getitem__(self, step: int) -> Batch:

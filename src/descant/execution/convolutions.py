@@ -64,7 +64,8 @@ class _Paired(nn.Conv2d):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding: Any = self.padding  # numbers: `can_pair`
-        if (input.shape[-2] + 2 * padding[0] - self.kernel_size[0] + 1) % 2:  # a last row would be left alone
+        odd = (input.shape[-2] + 2 * padding[0] - self.kernel_size[0] + 1) % 2  # a last row would be left alone
+        if odd or input.dim() == 3:  # an image by itself
             outputs: Tensor = super()._conv_forward(input, weight, bias)
             return outputs
         twice = torch.cat([functional.pad(weight, (0, 0, 0, 1)), functional.pad(weight, (0, 0, 1, 0))])

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from copy import deepcopy
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from descant.execution.base import Execution, ObjectiveRows, client_loss, of_length
 from descant.task.batch import Batch
@@ -39,7 +39,7 @@ class Loop(Execution):
 
         def of_one(task: Task, k: int) -> None:
             own = batch.client(k)
-            own = own._replace(inputs=self._laid_out(own.inputs))
+            own = own._replace(inputs=self.laid_out(own.inputs))
             leaf = x[k].detach().requires_grad_()
             with torch.enable_grad(), of_length(len(own.mask), [k]):
                 value, left = client_loss(task, leaf, buffers[k], own, objective, tuple(row[k] for row in rows))
@@ -54,7 +54,7 @@ class Loop(Execution):
 
         def of_one(task: Task, k: int) -> None:
             with torch.no_grad():
-                found[k] = task.apply(x[k], buffers[k], self._laid_out(inputs[k]))[0]
+                found[k] = task.apply(x[k], buffers[k], self.laid_out(inputs[k]))[0]
 
         self._each(of_one, list(range(len(x))))
         return torch.stack([found[k] for k in range(len(x))])
@@ -75,6 +75,19 @@ class Loop(Execution):
         for future in done:
             future.result()
 
-    def _laid_out(self, inputs: Tensor) -> Tensor:
+    def laid_out(self, inputs: Tensor) -> Tensor:
+        """Images as convolutions like them best, where that was asked for."""
         fits = self.channels_last and inputs.dim() == 4
         return inputs.contiguous(memory_format=torch.channels_last) if fits else inputs
+
+
+def takes_channels_last(task: Task, inputs: Tensor) -> bool:
+    """Whether a model of convolutions takes images in channels_last: one that calls `view` on them does not."""
+    images = inputs.dim() == 4 and any(isinstance(module, nn.Conv2d) for module in task.model.modules())
+    try:
+        if images:
+            start, statistics = (t.to(inputs.device)[None] for t in (task.start(), task.buffer_start()))
+            Loop(task, channels_last=True).outputs(start, statistics, inputs[None])
+    except RuntimeError:
+        return False
+    return images

@@ -20,18 +20,18 @@ class OneByOne(Compile):
 
     Under vmap the filters of K clients are one convolution in K groups, which a CPU computes slowly. For one client
     it is a plain convolution, and the compiler makes one loop of what lies between two of them: bias, ReLU and
-    pooling. Images are laid out as in `Loop`'s `channels_last`. Minibatches are padded, as in `Compile`.
+    pooling. `channels_last` lays images out as in `Loop`. Minibatches are padded, as in `Compile`.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, *, channels_last: bool) -> None:
         super().__init__(paired(task), clients=1)
-        self._loop = Loop(task, channels_last=True)
+        self._loop = Loop(task, channels_last=channels_last)
 
     def grads(
         self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: ObjectiveRows
     ) -> tuple[Tensor, Tensor]:
         def of_one(k: int) -> tuple[Tensor, Tensor]:
-            own = Batch(_laid_out(batch.inputs[k]), batch.targets[k], batch.mask[k], batch.key[k])
+            own = Batch(self._loop.laid_out(batch.inputs[k]), batch.targets[k], batch.mask[k], batch.key[k])
 
             def loss(x: Tensor) -> tuple[Tensor, Tensor]:
                 return client_loss(self.task, x, buffers[k], own, objective, tuple(row[k] for row in rows))
@@ -44,7 +44,3 @@ class OneByOne(Compile):
 
     def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
         return self._loop.outputs(x, buffers, inputs)
-
-
-def _laid_out(inputs: Tensor) -> Tensor:
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs

@@ -16,6 +16,7 @@ from descant.execution import Compile, Execution, Graphed, Loop, Mode, Vmap, cho
 from descant.execution.batches import Rows, Schedule
 from descant.execution.captured import run
 from descant.execution.heap import keep_freed
+from descant.execution.loop import takes_channels_last
 from descant.execution.memory import Choice, key_of, recall, remember
 from descant.execution.onebyone import OneByOne
 from descant.execution.steps import Steps
@@ -32,7 +33,7 @@ _WORTH = 60.0  # seconds: a run whose uncompiled steps would take longer may gai
 
 _MIXES = "minibatches of unequal length run under vmap, unpadded (BatchNorm)"
 _REPLAYED = 8  # steps that a graph is timed on
-_ALONE = "compile, one client at a time"
+_ALONE, _LAID_OUT = "compile, one client at a time", "loop in channels_last"
 
 _MEMORY = 2**27  # numbers that clients may take at once
 _CACHE = 2**20  # numbers that a processor's cache holds
@@ -79,18 +80,19 @@ def prepare(
         return Prepared(loop, chunk or _shared_out(loop, few), why)
     assert isinstance(execution, Vmap)
     fewer = chunk or at_once(task, data, work, trainers, least=_LEAST // 4)
+    ways = _ways(execution, fewer, takes_channels_last(task, inputs[:_PROBED]))
     if mode == "compile" and execution.mixes:
         return Prepared(Vmap(task, mixes=True, evenly=Compile(task, few)), few, _MIXES)
     if mode == "compile":
-        return Prepared(_compiled(task, fewer), fewer, why)
+        return Prepared(ways[_ALONE if fewer == 1 else "compile"](), fewer, why)
     if mode != "auto":
         return Prepared(execution, few, why)
     trained, key = rounds * trainers, _key(task, data, work, rounds * trainers, chunk)
     choice = recall(key)
-    if choice is None or choice.name not in _ways(execution, fewer):
-        choice = _measure(execution, data, work, few, fewer, trained, one_by_one=chunk is None)
+    if choice is None or choice.name not in ways:
+        choice = _measure(ways, data, work, few, trained, one_by_one=chunk is None)
         remember(key, choice)
-    best = _ways(execution, fewer)[choice.name]()
+    best = ways[choice.name]()
     for note in choice.notes:
         best.note(note)
     number = best.clients if isinstance(best, Compile) else few
@@ -137,28 +139,22 @@ def _on_gpu(
     if best.convolutions == "unfolded" and chunk is None:  # what is unfolded takes more room
         number = ongpu.fitting(Vmap(best.task), data, work, trainers, timed)
         best = ongpu.with_convolutions("unfolded", Compile(task, number))
+    found = Vmap(task, mixes=True, evenly=best) if mixes else best
     for note in choice.notes:
-        best.note(note)
-    if mixes:
-        return Prepared(Vmap(task, mixes=True, evenly=best), number, f"{choice.why}; {_MIXES}")
-    return Prepared(best, number, choice.why)
+        found.note(note)
+    return Prepared(found, number, f"{choice.why}; {_MIXES}" if mixes else choice.why)
 
 
-def _ways(vmapped: Vmap, fewer: int) -> dict[str, Callable[[], Execution]]:
-    """The ways to execute that "auto" chooses among, by name."""
+def _ways(vmapped: Vmap, fewer: int, channels_last: bool) -> dict[str, Callable[[], Execution]]:
+    """The ways to execute that "auto" chooses among on a CPU, by name."""
     task = vmapped.task
-    return {
+    found: dict[str, Callable[[], Execution]] = {
         "vmap": lambda: vmapped,
         "loop": lambda: _loop(task),
-        "loop in channels_last": lambda: _loop(task, channels_last=True),
-        "compile": lambda: _compiled(task, fewer),
-        _ALONE: lambda: OneByOne(task),
+        "compile": lambda: Compile(task, fewer),
+        _ALONE: lambda: OneByOne(task, channels_last=channels_last),
     }
-
-
-def _compiled(task: Task, clients: int) -> Compile:
-    """Compiled programs of so many clients, on a CPU."""
-    return OneByOne(task) if clients == 1 else Compile(task, clients)
+    return found | ({_LAID_OUT: lambda: _loop(task, channels_last=True)} if channels_last else {})
 
 
 def _key(task: Task, data: FederatedData, work: Work, trained: int, chunk: int | None) -> str:
@@ -193,32 +189,42 @@ def _shared_out(loop: Loop, clients: int) -> int:
 
 
 def _measure(
-    vmapped: Vmap, data: FederatedData, work: Work, few: int, fewer: int, trained: int, one_by_one: bool
+    ways: dict[str, Callable[[], Execution]],
+    data: FederatedData,
+    work: Work,
+    few: int,
+    trained: int,
+    one_by_one: bool,
 ) -> Choice:
-    """The fastest way to have clients trained `trained` times: `few` at once, `fewer` by a compiled program, or, if
-    they may go `one_by_one`, one."""
-    task, notes = vmapped.task, list[str]()
-    seconds: dict[Execution, float] = {vmapped: _seconds_a_client(vmapped, data, work, few)}
-    for loop in [_loop(task), *([_loop(task, channels_last=True)] if _has_convolutions(task) else [])]:
-        seconds[loop] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
-    best: Execution = min((e for e in seconds if isinstance(e, Loop)), key=seconds.__getitem__)
-    best = best if seconds[best] < _CLEARLY * seconds[vmapped] else vmapped
+    """The fastest way to have clients trained `trained` times, `few` at once or as many as a program takes. If they
+    may go `one_by_one`, that is one."""
+    notes, vmapped, seconds = list[str](), ways["vmap"](), dict[str, float]()
+    seconds["vmap"] = _seconds_a_client(vmapped, data, work, few)
+    for name in ("loop", *([_LAID_OUT] if _LAID_OUT in ways else [])):
+        loop = ways[name]()
+        assert isinstance(loop, Loop)
+        seconds[name] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
+    best = min((name for name in seconds if name != "vmap"), key=seconds.__getitem__)
+    best = best if seconds[best] < _CLEARLY * seconds["vmap"] else "vmap"
     steps = len(_schedule(data, torch.arange(few, device=data.train.inputs.device), work))
 
-    def compiled(program: Compile, share: float) -> Execution:
+    def compiled(name: str, share: float) -> str:
         """A compiled program, if it needs less than this share of the best one's time; else the best."""
-        seconds[program] = _seconds_a_client(program, data, work, program.clients)
+        program = ways[name]()
+        assert isinstance(program, Compile)
+        seconds[name] = _seconds_a_client(program, data, work, program.clients)
         notes.extend(program.notes)
-        return program if not program.notes and seconds[program] < share * seconds[best] else best
+        return name if not program.notes and seconds[name] < share * seconds[best] else best
 
+    assert isinstance(vmapped, Vmap)
     worth = not vmapped.mixes and steps * trained * seconds[best] > _WORTH
-    if worth and one_by_one and _has_convolutions(task):
-        best = compiled(OneByOne(task), _LONG_RUN)
+    if worth and one_by_one and _has_convolutions(vmapped.task):
+        best = compiled(_ALONE, _LONG_RUN)
     # Compiling speeds up vmap by a few times at the most: where another is ahead by more, nothing is to be won.
-    if worth and seconds[best] >= seconds[vmapped] / 3:
-        best = compiled(_compiled(task, fewer), _CLEARLY)
-    timed = ", ".join(f"{_name(execution)} {1e6 * value:.3g}" for execution, value in seconds.items())
-    return Choice(_name(best), f"µs a step of one client: {timed}", list(dict.fromkeys(notes)))
+    if worth and seconds[best] >= seconds["vmap"] / 3:
+        best = compiled("compile", _CLEARLY)
+    timed = ", ".join(f"{name} {1e6 * value:.3g}" for name, value in seconds.items())
+    return Choice(best, f"µs a step of one client: {timed}", list(dict.fromkeys(notes)))
 
 
 def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, clients: int) -> float:
@@ -273,9 +279,3 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 def _has_convolutions(task: Task) -> bool:
     return any(isinstance(module, nn.Conv2d) for module in task.model.modules())
-
-
-def _name(execution: Execution) -> str:
-    if isinstance(execution, OneByOne):
-        return _ALONE
-    return "loop in channels_last" if getattr(execution, "channels_last", False) else execution.mode

@@ -18,13 +18,13 @@ from descant.experiment.table import compute_note
 from descant.files import claim_folder, write
 from descant.report.page import facts
 from descant.report.tables import RULES, Table, inequalities, overview, summary_rows
+from descant.written import check_names, claim_names
 
 if TYPE_CHECKING:
     from descant.report.report import Report
 
 _COLUMNS = ("method", "figure", "mean", "spread", "seeds", "collapsed", "equal_compute")  # of a csv
 FORMATS = ("html", "png", "svg", "csv", "md", "latex")
-_WRITTEN = ".descant-report"  # in a folder: the names of the files that exports wrote there, one a line
 _LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"±": "$\\pm$", "–": "--", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "\\": "\\textbackslash{}"}
@@ -40,14 +40,8 @@ def export(report: Report, folder: Path, format: str) -> list[Path]:
         raise SettingError(f"'{folder}' is a file: name a folder for the files of format {format}")
     claim_folder(folder)
     contents = dict(_pictures(report, format) if format in ("png", "svg") else _tables(report, format))
-    written = folder / _WRITTEN
-    ours = set(written.read_text(encoding="utf-8").split("\n")) if written.exists() else set()
-    for name in contents:
-        if (folder / name).exists() and name not in ours:
-            remedy = "choose another folder, or remove it first"
-            raise SettingError(f"'{folder / name}' is there already, and no report wrote it: {remedy}")
-    listed = "\n".join(sorted(ours | set(contents)))
-    write(written, lambda temporary: temporary.write_text(listed, encoding="utf-8"))
+    check_names(folder, contents)
+    claim_names(folder, contents)
     for name, content in contents.items():
         data = content if isinstance(content, bytes) else content.encode()
         write(folder / name, lambda temporary, data=data: temporary.write_bytes(data))  # type: ignore[misc]

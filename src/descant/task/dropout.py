@@ -44,11 +44,18 @@ class AddressedDropout(nn.Module):
             return inputs
         shape = inputs.shape[:2] + (1,) * (inputs.dim() - 2) if self.channels else inputs.shape
         # Every axis is a word of the address: padded rows change nothing, on whichever axis examples lie.
-        places = [self.numbers[:n] if n <= _AHEAD else torch.arange(n, device=inputs.device) for n in shape]
+        places = [self._count(n) for n in shape]
         grid = [place.view(-1, *[1] * (len(shape) - axis)) for axis, place in enumerate(places, start=1)]
         kept = uniform(self.key, self.site, self.uses, *grid) >= self.p
         self.uses += 1
         return inputs * kept.to(inputs.dtype) / max(1.0 - self.p, 1e-12)  # p = 1 leaves zeros, as in torch
+
+    def _count(self, n: int) -> Tensor:
+        """The numbers from 0 to n - 1, from those that are there."""
+        if n <= _AHEAD:
+            return self.numbers[:n]
+        rows = -(-n // _AHEAD)  # 2^28 places are the most
+        return (self.numbers[:rows, None] * _AHEAD + self.numbers).flatten()[:n]
 
 
 def address(module: nn.Module) -> dict[str, AddressedDropout]:
