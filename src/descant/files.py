@@ -150,7 +150,9 @@ def told(error: OSError) -> str:
 
 def _meaning(error: OSError, path: Path) -> tuple[str, str]:
     """What an error of the system means, and what to do about it."""
-    in_the_way = next((each for each in (path, *path.parents) if each.exists() and not each.is_dir()), None)
+    # `os.path` says that there is no such file where a name is one that no file can have; `Path.exists` raises.
+    there = (each for each in (path, *path.parents) if os.path.exists(each) and not os.path.isdir(each))
+    in_the_way = next(there, None)
     if error.errno in (errno.ENOTDIR, errno.EEXIST) and in_the_way is not None:
         return f"'{in_the_way}' is a file" if in_the_way != path else "it is a file", _ELSEWHERE
     return _SAID.get(error.errno or 0, (str(error.strerror or error), _ELSEWHERE))

@@ -127,7 +127,7 @@ CALLED: list[tuple[str, ...]] = [
     ("compare", "nowhere.yaml"),
     ("compare", "empty"),
     ("data", "show", "nowhere.yaml"),
-    ("data", "show", "run.yaml", "--format", "png", "-o", "nowhere/x.png"),
+    ("data", "show", "run.yaml", "--format", "html", "-o", "empty/" + "a" * 300 + ".html"),
     ("data", "show", "run.yaml", "--format", "html", "-o", "empty"),
     ("data", "fetch", "nothing"),
 ]

@@ -44,7 +44,7 @@ def test_a_name_that_no_run_will_have_is_refused_before_the_first(tmp_path: Path
     (tmp_path / "two.yaml").write_text(COMPARISON)
     done = descant("compare", "two.yaml", "--figure", "personal.test_acuracy.mean@last", cwd=tmp_path)
     assert done.status == 2 and "Traceback" not in done.err
-    assert f"Did you mean '{ACCURACY}'?" in done.err and "bytes_up" in done.err
+    assert f"Did you mean '{ACCURACY}'?" in done.err and "... (247 in all)" in done.err
     assert not (tmp_path / "runs").exists()
     asked = ("--figure", "shared.test_loss.mean@last", "--figure", "bytes_up")  # the first is Ditto's alone
     assert descant("compare", "two.yaml", *asked, cwd=tmp_path).status == 0
