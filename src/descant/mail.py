@@ -197,11 +197,16 @@ def _apart(leaf: Tensor, reference: Tensor) -> Tensor:
     return leaf - reference if len(reference) > 1 or bool(reference.any()) else leaf
 
 
+def all_finite(leaves: Mapping[str, Tensor]) -> Tensor:
+    """Which of some leaves hold finite numbers only, one flag each; they are not read here."""
+    return torch.stack([leaf.isfinite().all() for leaf in leaves.values()])
+
+
 def not_finite(leaves: Mapping[str, Tensor]) -> str | None:
     """The first of some leaves that holds a number which is not finite. A GPU is waited for once."""
     if not leaves:
         return None
-    finite = torch.stack([leaf.isfinite().all() for leaf in leaves.values()]).tolist()
+    finite = all_finite(leaves).tolist()
     return next((name for name, fine in zip(leaves, finite, strict=True) if not fine), None)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,10 @@ def test_errors_of_the_system_are_told_in_words(
 def test_a_folder_that_is_there_and_cannot_be_written_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may: Callable[..., bool] = lambda path, mode: mode != os.W_OK | os.X_OK  # noqa: E731
+
+    def may(path: Any, mode: int) -> bool:
+        return mode != os.W_OK | os.X_OK
+
     monkeypatch.setattr(os, "access", may)
     with pytest.raises(SettingError, match=r"the folder .* cannot be written to: permission is denied; choose"):
         claim_folder(tmp_path)

@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 
 import descant as dc
 from descant.coupling import Identity
-from descant.execution import Compile
+from descant.execution import Compile, Mode
 from descant.execution.batches import Rows, Schedule
 from descant.execution.phases import phases
 from descant.methods import Ditto, FedAvg, Local, LpProj, Method, PowerLaw
@@ -134,10 +134,10 @@ def test_a_mistake_in_a_step_is_raised_as_it_is() -> None:
         states(Wrong(steps=1), "compile", federation(9, 30), rounds=1)
 
 
-def normalized(data: dc.FederatedData, mode: str, **settings: Any) -> dc.Run:
+def normalized(data: dc.FederatedData, mode: Mode, **settings: Any) -> dc.Run:
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)).double()
-    return dc.simulate(dc.Task(model), data, FedAvg(epochs=2, batch=4), rounds=2, mode=mode, **settings)  # type: ignore[arg-type]
+    return dc.simulate(dc.Task(model), data, FedAvg(epochs=2, batch=4), rounds=2, mode=mode, **settings)
 
 
 def test_batchnorm_is_not_compiled_where_minibatches_differ_in_length() -> None:

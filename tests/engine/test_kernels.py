@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
-from torch.nn.grad import conv2d_input, conv2d_weight
+
+from tests.engine.convolving import torchs_own
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton looks at this once, when it is imported
 within = pytest.mark.skipif(not INTERPRETED, reason="run by the first test, in a process of its own")
@@ -57,20 +57,12 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], list[list[
 @given(cases())
 def test_kernels_are_torchs_own_convolutions(kernels: Any, case: Any) -> None:
     image_shape, filter_shape, how = case
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(*image_shape, generator=generator, dtype=torch.float64)
-    filters = torch.randn(*filter_shape, generator=generator, dtype=torch.float64)
-    pairs = list(zip(images, filters, strict=True))
-    outputs = torch.stack([functional.conv2d(x, w, None, *how) for x, w in pairs])
-    slopes = torch.randn(*outputs.shape, generator=generator, dtype=torch.float64)
-    of_images = [conv2d_input(x.shape, w, g, *how) for (x, w), g in zip(pairs, slopes, strict=True)]
-    of_filters = [conv2d_weight(x, w.shape, g, *how) for (x, w), g in zip(pairs, slopes, strict=True)]
+    (images, filters, slopes), its = torchs_own(image_shape, filter_shape, how)
     mine = (
         kernels.convolution(images, filters, *how),
         kernels.images_gradient(slopes, filters, list(image_shape[3:]), *how),
         kernels.filters_gradient(images, slopes, list(filter_shape[3:]), *how),
     )
-    its = (outputs, torch.stack(of_images), torch.stack(of_filters))
     torch.testing.assert_close(mine, its, rtol=1e-12, atol=1e-12)
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.nn.grad import conv2d_input, conv2d_weight
 
 import descant as dc
 from descant.execution import ongpu, tuning
 from descant.execution.memory import Choice
 from tests import held
+from tests.engine.convolving import torchs_own
 from tests.interrupted import assert_same, interrupt
 
 pytestmark = [
@@ -43,17 +42,7 @@ def test_kernels_are_torchs_own_convolutions(name: str, dtype: torch.dtype) -> N
 
     image_shape, filter_shape, *given = CASES[name]
     how: Any = [list(pair) for pair in given]
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(*image_shape, generator=generator, dtype=torch.float64)
-    filters = torch.randn(*filter_shape, generator=generator, dtype=torch.float64)
-    pairs = list(zip(images, filters, strict=True))
-    outputs = torch.stack([functional.conv2d(x, w, None, *how) for x, w in pairs])
-    slopes = torch.randn(*outputs.shape, generator=generator, dtype=torch.float64)
-    its = (
-        outputs,
-        torch.stack([conv2d_input(x.shape, w, g, *how) for (x, w), g in zip(pairs, slopes, strict=True)]),
-        torch.stack([conv2d_weight(x, w.shape, g, *how) for (x, w), g in zip(pairs, slopes, strict=True)]),
-    )
+    (images, filters, slopes), its = torchs_own(image_shape, filter_shape, how)
     x, w, g = (tensor.to("cuda", dtype) for tensor in (images, filters, slopes))
 
     def computed() -> tuple[torch.Tensor, ...]:

@@ -16,10 +16,10 @@ from descant.engine.links import Broadcast, Parcels, decode, encode, keeps_sent,
 from descant.engine.plan import Plan
 from descant.engine.statistics import STATISTICS, refuse_statistics, shares_statistics
 from descant.engine.surroundings import Surroundings
-from descant.engine.unread import Kept, all_finite, check_finite
+from descant.engine.unread import Kept, check_finite
 from descant.engine.view import View
 from descant.execution import Execution
-from descant.mail import LAST, Form, Mail
+from descant.mail import LAST, Form, Mail, all_finite
 from descant.methods import Method
 from descant.methods.base import whole
 from descant.mirrors import host, sent

@@ -16,9 +16,8 @@ from descant.engine.links import Broadcast, Parcels, decode, keeps_sent, referen
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.engine.statistics import STATISTICS, shares_statistics
-from descant.engine.unread import all_finite
 from descant.execution import Execution
-from descant.mail import LAST, Mail, not_finite
+from descant.mail import LAST, Mail, all_finite, not_finite
 from descant.methods import Method, PerClient, ServerView
 from descant.mirrors import host, sent
 from descant.state import ClientStore, HeldRows, MappedStore
@@ -164,7 +163,7 @@ class Server:
 
     def unread(self, taken: Taken) -> Tensor:
         """Whether the leaves of what is taken are finite, one flag each."""
-        bounded = {name: leaf for name, leaf in taken.state.items() if name not in self.method.unbounded}
+        bounded = self._bounded(taken.state)
         return all_finite(bounded) if bounded else torch.ones(0, dtype=torch.bool, device=self.statistics.device)
 
     def rehearse(self, ctx: Context, mail: Mail) -> Tree:
@@ -209,9 +208,12 @@ class Server:
         return Taken(state, memory, statistics, found, figures)
 
     def _check_finite(self) -> None:
-        bounded = {name: leaf for name, leaf in self.state.items() if name not in self.method.unbounded}
-        if (name := not_finite(bounded)) is not None:
+        if (name := not_finite(self._bounded(self.state))) is not None:
             raise CollapseError(f"the server's '{name}' is not finite")
+
+    def _bounded(self, state: Tree) -> Tree:
+        """The leaves of a state that must be finite."""
+        return {name: leaf for name, leaf in state.items() if name not in self.method.unbounded}
 
     def _remember(self, mail: Mail, decoded: list[tuple[Tensor, Tree]]) -> None:
         """Keep what is to be remembered of the mail's senders."""

@@ -6,7 +6,7 @@ until it is asked for more. So the questions of a round are put together, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -24,11 +24,6 @@ class Kept(NamedTuple):
     who: Tensor  # [K] their numbers
     method: Tree  # the method's leaves [K, ...]
     rows: Tree  # all that is to be kept
-
-
-def all_finite(leaves: Mapping[str, Tensor]) -> Tensor:
-    """Which of some leaves hold finite numbers only, one flag each; they are not read here."""
-    return torch.stack([leaf.isfinite().all() for leaf in leaves.values()])
 
 
 def check_finite(who: Tensor, new: Tree, malicious: Tensor, names: Callable[[Tensor], list[str]]) -> None:

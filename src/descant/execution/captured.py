@@ -29,7 +29,7 @@ _LOOK = 8  # steps after which it is asked whether anybody is still at work, whe
 
 
 def run(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
-    """The steps from `begin` to `end`: by a graph where there is a GPU and the step compiles, else one by one."""
+    """The steps from `begin` to `end`: by a graph where there is a GPU that can capture the step, else singly."""
     execution = execution.on(all(schedule.even for schedule in schedules))
     named = Steps(step, execution, _advance).identity if start.met.device.type in CAPTURES else None
     if named is None or not isinstance(execution, Compile):

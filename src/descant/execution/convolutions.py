@@ -48,6 +48,11 @@ class _Unfolded(nn.Conv2d):
         return outputs if bias is None else outputs + bias[:, None, None]
 
 
+def has_convolutions(task: Task) -> bool:
+    """Whether a model convolves images."""
+    return any(isinstance(module, nn.Conv2d) for module in task.model.modules())
+
+
 def can_unfold(module: nn.Module) -> bool:
     """Whether a layer is a convolution that can be unfolded."""
     plain = type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros"

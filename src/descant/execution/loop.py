@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from copy import deepcopy
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from descant.execution.base import Execution, ObjectiveRows, client_loss, of_length
+from descant.execution.convolutions import has_convolutions
 from descant.task.batch import Batch
 from descant.task.task import Task
 from descant.task.types import Objective
@@ -83,7 +84,7 @@ class Loop(Execution):
 
 def takes_channels_last(task: Task, inputs: Tensor) -> bool:
     """Whether a model of convolutions takes images in channels_last: one that calls `view` on them does not."""
-    images = inputs.dim() == 4 and any(isinstance(module, nn.Conv2d) for module in task.model.modules())
+    images = inputs.dim() == 4 and has_convolutions(task)
     try:
         if images:
             start, statistics = (t.to(inputs.device)[None] for t in (task.start(), task.buffer_start()))

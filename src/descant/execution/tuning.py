@@ -9,12 +9,13 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from descant.data import FederatedData
 from descant.execution import Compile, Execution, Graphed, Loop, Mode, Vmap, choose, ongpu
 from descant.execution.batches import Rows, Schedule
 from descant.execution.captured import run
+from descant.execution.convolutions import has_convolutions
 from descant.execution.heap import keep_freed
 from descant.execution.loop import takes_channels_last
 from descant.execution.memory import Choice, key_of, recall, remember
@@ -218,7 +219,7 @@ def _measure(
 
     assert isinstance(vmapped, Vmap)
     worth = not vmapped.mixes and steps * trained * seconds[best] > _WORTH
-    if worth and one_by_one and _has_convolutions(vmapped.task):
+    if worth and one_by_one and has_convolutions(vmapped.task):
         best = compiled(_ALONE, _LONG_RUN)
     # Compiling speeds up vmap by a few times at the most: where another is ahead by more, nothing is to be won.
     if worth and seconds[best] >= seconds["vmap"] / 3:
@@ -275,7 +276,3 @@ def _seconds(call: Callable[[], Any]) -> float:
             torch.cuda.synchronize()
         times.append(perf_counter() - began)
     return min(times)
-
-
-def _has_convolutions(task: Task) -> bool:
-    return any(isinstance(module, nn.Conv2d) for module in task.model.modules())
