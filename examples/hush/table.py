@@ -1,12 +1,13 @@
-"""Tables of a comparison beside Ditto, or beside its first method:
+"""Tables of a comparison beside Ditto, beside its first method, or beside the one that is named:
 
 descant compare best.yaml --out runs/mnist-20
 python examples/hush/table.py runs/mnist-20
+python examples/hush/table.py runs/mnist-20 "Ditto, two rates"
 
 Accuracies are those of the clients' own models, in the round chosen on validation data: the mean over clients and
 seeds, and the difference from Ditto seed by seed, with its 95 % interval. **fewer bytes** are Ditto's bytes over
 the method's, up and in all. **of the gain** is what it gains over training alone, as a share of what Ditto gains,
-if it does.
+if that is a point or more.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ def times(ours: float, theirs: float) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         raise SystemExit(__doc__)
     runs = [dc.load(path.parent) for path in sorted(Path(sys.argv[1]).glob("*/run.json"))]
     if not runs:
         raise SystemExit(f"there are no runs in {sys.argv[1]}: give the folder that descant compare wrote to")
     compared = dc.Comparison(runs)
     rows: dict[str, dict[str, Any]] = {row["method"]: row for row in compared.table().iter_rows(named=True)}
-    against = "Ditto" if "Ditto" in rows else next(iter(rows))
+    against = sys.argv[2] if len(sys.argv) == 3 else "Ditto" if "Ditto" in rows else next(iter(rows))
+    if against not in rows:
+        raise SystemExit(f"there is no method {against!r} in {sys.argv[1]}, only {', '.join(rows)}")
     apart = {row["method"]: row for row in compared.differences(against).iter_rows(named=True)}
     base, alone = rows[against], rows.get("Local")
     print(f"| {' | '.join(HEADS).replace('less Ditto', f'less {against}')} |\n|{'---|' * len(HEADS)}")
@@ -50,7 +53,7 @@ def main() -> None:
         if found is not None and found["low"] is not None:
             gap += f" ({found['low']:+.4f} to {found['high']:+.4f})"
         gain = "–"
-        if alone is not None and base["test_accuracy"] > alone["test_accuracy"]:
+        if alone is not None and base["test_accuracy"] - alone["test_accuracy"] >= 0.01:
             won = row["test_accuracy"] - alone["test_accuracy"]
             gain = f"{100 * won / (base['test_accuracy'] - alone['test_accuracy']):.0f} %"
         up, both = row["bytes_up"], row["bytes_up"] + row["bytes_down"]
