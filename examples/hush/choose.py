@@ -56,10 +56,14 @@ DATA: dict[str, Spec] = {
     "chars": {"data": {"name": "chars74k", "seed": "run"}} | MLP,
     "hapt": {"data": {"name": "hapt", "seed": "run"}} | MLP,
     "shakespeare": {
-        "data": {"name": "shakespeare-tff", "seed": "run"},
+        "data": {
+            "name": "shakespeare-tff",
+            "partition": {"name": "natural", "least": 100},  # 100 roles
+            "seed": "run",
+        },
         "model": "shakespeare-lstm",
         "rounds": 40,
-        "cohort": 20,
+        "cohort": 0.2,
     },
 }
 BASE = {"cifar": 0.01, "shakespeare": 0.2}  # a rate is a multiple of it; 0.02 elsewhere
