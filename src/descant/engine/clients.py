@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from descant.engine.unread import Kept, check_finite
 from descant.engine.view import View
 from descant.execution import Execution
 from descant.mail import LAST, Form, Mail, all_finite
-from descant.methods import Method
+from descant.methods import Method, Work
 from descant.methods.base import whole
 from descant.mirrors import host, sent
 from descant.state import ClientStore, MappedStore
@@ -57,6 +58,7 @@ class Clients:
         self.keeps_sent = keeps_sent(method, plan)
         self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
         self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
+        self._then: tuple[list[tuple[str, Work, int]], Tensor, Context] | None = None  # what is drawn ahead
         self._kept: Kept | None = None  # what they hold after their work, until it is known to be finite
         self.deploying = Ledger(len(data))  # what `personal` has taken since an evaluation began
         self.store: ClientStore
@@ -88,7 +90,8 @@ class Clients:
 
         The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
         method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept. `then` says
-        who works next, and in which round. Unless it `reads` here whether that state is finite, `settle` keeps it.
+        who works next, and in which round. Unless it `reads` here whether that state is finite, `settle` keeps it,
+        and `draw_ahead` is to be called for those who work next.
         """
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
@@ -98,9 +101,9 @@ class Clients:
         fetched = method.fetches(seen, state, local)
         message, new = method.client(seen, state, local)
         self._check_state(state, new)
-        if then is not None and who.device.type != "cpu":  # a GPU is at work: what comes next can be made ready
-            self._training.draw_ahead(local.done, then[1], then[0])
+        self._then = None if then is None or who.device.type == "cpu" else (local.done, then[1], then[0])
         if reads:
+            self.draw_ahead()
             self._check_finite(who, new)
         if looks is not None:
             looks(who, seen, new, local)
@@ -114,6 +117,13 @@ class Clients:
             self._bill_work(who, judging)
         self.ledger.late += int(late.sum())
         return mail
+
+    def draw_ahead(self) -> None:
+        """A GPU is at work: what comes next can be made ready, if there is room for it."""
+        then, self._then = self._then, None
+        if then is not None:
+            with suppress(torch.OutOfMemoryError):
+                self._training.draw_ahead(*then)
 
     @property
     def unread(self) -> Tensor | None:
@@ -188,12 +198,8 @@ class Clients:
     def arrived(self, who: Tensor) -> None:
         """The mail of the clients `who` was read: they remember what they sent. The others stay as they were."""
         assert self._pending is not None
-        clients, kept = self._pending
-        self._pending = None
-        if not kept:
-            return
-        read = torch.isin(clients, who)
-        if bool(read.any()):
+        (clients, kept), self._pending = self._pending, None
+        if kept and bool((read := torch.isin(clients, who)).any()):
             rows = {name: leaf[read] for name, leaf in kept.items()}
             self.store.scatter(self.data.places(clients[read]), rows)
 
@@ -288,10 +294,8 @@ class Clients:
 
     def _check_state(self, state: Tree, new: Tree) -> None:
         if set(state) != set(new):
-            raise ValueError(
-                f"{type(self.method).__name__}.client was given the state {sorted(state)} "
-                f"and returned {sorted(new)}: it must return the same leaves"
-            )
+            given = f"{type(self.method).__name__}.client was given the state {sorted(state)}"
+            raise ValueError(f"{given} and returned {sorted(new)}: it must return the same leaves")
 
     def _check_finite(self, who: Tensor, new: Tree) -> None:
         """A benign client whose state has overflowed is a collapse; a malicious one's is nobody's result."""

@@ -203,7 +203,9 @@ class Round:
         if mail and mail.clients.device.type in READ_LATER:
             taken = self.server.foresee(ctx, mail)
             made = nothing if taken is None else self.server.unread(taken)
-        known, finite, made = read(nothing if held is None else held, mail.finite(), made)
+        flags = (nothing if held is None else held, mail.finite(), made)
+        # While the answers are noted here, the GPU draws what the next round begins with.
+        known, finite, made = read(*flags, meanwhile=self.clients.draw_ahead)
         self.clients.settle(known)
         return finite, (taken, made) if taken is not None and bool(finite.all()) else ()
 

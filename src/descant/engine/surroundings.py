@@ -33,6 +33,7 @@ class Surroundings:
     drop_last: bool = False
     own_start: bool = False
     kept: dict[Any, tuple[Rows, Counts, Tensor]] = field(default_factory=dict, repr=False)  # of clients at work
+    counted: dict[Any, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)  # their examples
     ahead: dict[Any, Schedule] = field(default_factory=dict, repr=False)  # minibatches that were drawn ahead
 
     def schedule(self, clients: Tensor, share: Tensor, work: Work, address: tuple[int, str, int]) -> Schedule:
@@ -54,6 +55,19 @@ class Surroundings:
             self.kept[key] = rows, Counts(rows, work, batch, self.drop_last), clients  # which keeps its id its own
         rows, counts, _ = self.kept[key]
         return rows, counts
+
+    def sizes(self, clients: Tensor) -> Tensor:
+        """How many examples clients train on [K], where they are trained. A copy would wait for a GPU at work."""
+        train, places = self.data.train, self.data.places
+        if clients.device.type == "cpu":
+            return Rows(train, clients, places(clients)).sizes
+        key = (id(clients), id(self.data))
+        if key not in self.counted:
+            while len(self.counted) >= _KEPT:
+                del self.counted[next(iter(self.counted))]
+            there = Rows(train, clients, places(clients)).sizes.to(clients.device, non_blocking=True)
+            self.counted[key] = there, clients  # which keeps its id its own
+        return self.counted[key][0]
 
     def draw_ahead(self, runs: list[tuple[str, Work, int]], clients: Tensor, ctx: Context) -> None:
         """Draw the minibatches that clients will need if they work as they did, while a GPU is busy otherwise."""

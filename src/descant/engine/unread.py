@@ -38,6 +38,14 @@ def check_finite(who: Tensor, new: Tree, malicious: Tensor, names: Callable[[Ten
             raise CollapseError(f"the state '{name}' of client {client} is not finite")
 
 
-def read(*flags: Tensor) -> list[Tensor]:
-    """Flags from a GPU, in the processor's memory. It is waited for once."""
-    return list(torch.split(torch.cat(flags).cpu(), [len(each) for each in flags]))
+def read(*flags: Tensor, meanwhile: Callable[[], None] = lambda: None) -> list[Tensor]:
+    """Flags from a GPU, in the processor's memory. It is waited for once, and not for what is asked `meanwhile`."""
+    told = torch.cat(flags)
+    here, arrived = told.to("cpu", non_blocking=True), None
+    if told.is_cuda:
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+    meanwhile()
+    if arrived is not None:
+        arrived.synchronize()
+    return list(torch.split(here, [len(each) for each in flags]))

@@ -55,7 +55,7 @@ class View:
         self.layout: Layout = ctx.layout
         self.buffers = buffers  # model -> running statistics [K, b]
         self.share = finished_share(self.seed, self.round, host(clients), setting.stragglers)
-        self.n = self._rows("train").sizes.to(clients.device, non_blocking=True)
+        self.n = setting.sizes(clients)
         self.largest = setting.data.train.largest
         # What was spent is counted in the processor's memory.
         self.evaluations = torch.zeros(len(clients), dtype=torch.int64)  # minibatch gradients [K]

@@ -153,9 +153,14 @@ class _Graph:
         return self.copies or all(mine.same or mine.inputs is its.inputs for mine, its in pairs)
 
     def _start_from(self, start: Start) -> None:
-        held, left = self.held, start.left.to(start.met.device, non_blocking=True)
-        here, there = ((h.x, h.statistics, h.met, h.left, h.rows) for h in (held, start._replace(left=left)))
+        held = self.held
+        here, there = ((h.x, h.statistics, h.met, h.rows) for h in (held, start))
         _copy(list(zip(_leaves(here), _leaves(there), strict=True)))
+        least, most = torch.aminmax(start.left)
+        if bool(least == most):  # a copy from the processor's memory would wait until the GPU has time
+            held.left.fill_(int(most))
+        else:
+            held.left.copy_(start.left, non_blocking=True)
         held.taken.zero_()
 
     def __call__(self, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:

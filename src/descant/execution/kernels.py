@@ -21,7 +21,7 @@ from torch.nn import functional
 _THREADS = 128  # of a program of `_gather`
 _SUMS = 64  # that a thread of `_gather` adds up
 _PLACES = 8  # of one of them, at most
-_HELD = 150  # sums that a thread of `_correlate` adds up: more would not fit its registers
+_HELD = 200  # sums that a thread of `_correlate` adds up: more would not fit its registers
 _WARPS = 1  # of a program of `_correlate`: sums over the threads of several would go through shared memory
 _LENGTH = 4096  # places that a program of `_correlate` goes through, about
 
