@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -51,6 +53,14 @@ class LSTM(nn.RNNBase):
         others = (tensor.to(added.dtype)[None] for tensor in (getattr(self, f"weight_hh{name}"), h, c))
         hs, last = states(added[None], *others)
         return hs[0].flip(1) if backwards else hs[0], last[0]
+
+
+def numbers_held(model: nn.Module, shape: Sequence[int]) -> int:
+    """How many numbers a model holds for an example of this shape: its own or, if they are more, the states of a
+    recurrent layer that reads it, as tokens [T] or as vectors [..., features]."""
+    steps = shape[0] if len(shape) == 1 else prod(shape[:-1])
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase)]
+    return max([1, prod(shape), *(steps * layer.hidden_size * (1 + layer.bidirectional) for layer in layers)])
 
 
 def vectorise(module: nn.Module) -> None:
