@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant.engine import measure
-from descant.execution import Execution, Loop, Vmap
+from descant.execution import Execution, Loop, Vmap, tuning
 from descant.execution.batches import Rows
 from descant.models import lstm
 from descant.task.recurrent import numbers_held
@@ -105,3 +105,14 @@ def test_blocks_of_an_evaluation_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(measured(), whole, rtol=1e-12, atol=1e-12)
     assert len(met) == -(-data.train.largest // 2)  # two of each client
     assert max(met) == 8
+
+
+@pytest.mark.parametrize(("loop", "mode"), [(0.95, "loop"), (1.05, "vmap")])
+def test_auto_takes_the_loop_where_that_is_faster(loop: float, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "recall", lambda key: None)
+    monkeypatch.setattr(tuning, "remember", lambda *given: None)
+    # Seconds so short that nothing is worth compiling.
+    monkeypatch.setattr(
+        tuning, "_seconds_a_client", lambda way, *given: 1e-9 * (loop if isinstance(way, Loop) else 1)
+    )
+    assert run("fedavg", "auto").config["execution"]["mode"] == mode

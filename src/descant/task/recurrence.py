@@ -5,13 +5,13 @@ p_t = W x_t + b, which is one product for all t and no part of this operator:
 
     (i, f, g, o)_t = p_t + U h_{t-1},   c_t = s(f_t) c_{t-1} + s(i_t) tanh(g_t),   h_t = s(o_t) tanh(c_t),
 
-where s(a) = 1 / (1 + exp(-a)). Sequences have shapes [K, B, T, ...]. The gradient is backpropagation through time.
+where s(a) = 1 / (1 + exp(-a)). Sequences have shapes [K, T, B, ...]. The gradient is backpropagation through time.
 It goes back over the steps for the slopes of p_t. U's gradient, sum_t slope_t h_{t-1}', is one product at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ _CACHE = 2**18  # weights whose clients a CPU takes through all steps together: 
 
 
 def states(added: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """All h_t [K, B, T, H] and the last c [K, B, H], from p [K, B, T, 4H], U [K, 4H, H] and the first h and c."""
+    """All h_t [K, T, B, H] and the last c [K, B, H], from p [K, T, B, 4H], U [K, 4H, H] and the first h and c."""
     hs, last, _, _ = torch.ops.descant.recurrence(added, weight, h, c, False)
     return hs, last
 
@@ -34,20 +34,22 @@ def states(added: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor,
 def spelled_out(added: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """The same by torch's own operations, for gradients of gradients."""
     hs = []
-    for step in added.unbind(2):
+    for step in added.unbind(1):
         i, f, g, o = (step + h @ weight.mT).chunk(4, -1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
         hs.append(h)
-    return torch.stack(hs, 2), c
+    return torch.stack(hs, 1), c
 
 
 def _recurrence(added: Tensor, weight: Tensor, h: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, ...]:
-    """All h_t, the last c, and, to `keep` for the gradient, all c_t and all gates [K, B, T, 4H] after s or tanh."""
+    """All h_t, the last c, and, to `keep` for the gradient, all c_t and all gates [K, T, B, 4H] after s or tanh."""
     if added.is_cuda:
-        return _forward_fused(keep, added, weight, h, c)
-    found = [_forward(keep, *part) for part in _parts(weight, added, weight, h, c)]
-    return _joined(found)
+        return _forward_fused(added, weight, h, c, keep)
+    found = _recurrence_shape(added, weight, h, c, keep)
+    for part in _parts(weight, added, weight, h, c, *found):
+        _forward(*part)
+    return found
 
 
 def _gradient(
@@ -56,7 +58,10 @@ def _gradient(
     """The gradients of p and of the first h and c, from the `slopes` of all h_t and that of the `last` c."""
     if slopes.is_cuda:
         return _backward_fused(weight, c, slopes, last, cs, gates)
-    return _joined([_backward(*part) for part in _parts(weight, weight, c, slopes, last, cs, gates)])
+    found = _gradient_shape(added, weight, h, c)
+    for part in _parts(weight, weight, c, slopes, last, cs, gates, *found):
+        _backward(*part)
+    return found
 
 
 def _parts(weight: Tensor, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
@@ -65,83 +70,95 @@ def _parts(weight: Tensor, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(torch.split(tensor, clients) for tensor in tensors), strict=True))
 
 
-def _joined(found: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    return found[0] if len(found) == 1 else tuple(map(torch.cat, zip(*found, strict=True)))
-
-
-def _forward(keep: bool, added: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-    H = h.shape[-1]
-    hs = h.new_empty(*added.shape[:3], H)
-    cs, gates = (hs.new_empty(hs.shape), torch.empty_like(added)) if keep else _nothing(hs, added)
-    for t in range(added.shape[2]):
-        a = torch.baddbmm(added[:, :, t], h, weight.mT)
-        a[..., : 2 * H].sigmoid_()
-        a[..., 2 * H : 3 * H].tanh_()
-        a[..., 3 * H :].sigmoid_()
+def _forward(
+    added: Tensor, weight: Tensor, h: Tensor, c: Tensor, hs: Tensor, last: Tensor, cs: Tensor, gates: Tensor
+) -> None:
+    """Fill in all h_t, the last c and, where there is room for them, all c_t and gates."""
+    H, steps = h.shape[-1], added.shape[1]
+    if gates.shape[1]:
+        kept = list(zip(cs.unbind(1), gates.unbind(1), strict=True))
+    else:
+        kept = [(torch.empty_like(c), added.new_empty(added[:, 0].shape))] * steps
+    for step, new, (cell, a) in zip(added.unbind(1), hs.unbind(1), kept, strict=True):
+        torch.baddbmm(step, h, weight.mT, out=a)
         i, f, g, o = a.chunk(4, -1)
-        c = torch.addcmul(f * c, i, g)
-        h = o * c.tanh()
-        hs[:, :, t] = h
-        if keep:
-            cs[:, :, t], gates[:, :, t] = c, a
-    return hs, c.clone(), cs, gates
+        a[..., : 2 * H].sigmoid_()
+        g.tanh_()
+        o.sigmoid_()
+        c = torch.mul(f, c, out=cell).addcmul_(i, g)
+        h = torch.mul(o, c.tanh(), out=new)
+    last.copy_(c)
 
 
 def _backward(
-    weight: Tensor, c: Tensor, slopes: Tensor, last: Tensor, cs: Tensor, gates: Tensor
-) -> tuple[Tensor, ...]:
-    # What does not depend on the slopes is computed for all steps in one go.
+    weight: Tensor,
+    c: Tensor,
+    slopes: Tensor,
+    last: Tensor,
+    cs: Tensor,
+    gates: Tensor,
+    of_added: Tensor,
+    of_h: Tensor,
+    of_c: Tensor,
+) -> None:
+    """Fill in the gradients of p and of the first h and c."""
     i, f, g, o = gates.chunk(4, -1)
-    squashed, before = cs.tanh(), torch.cat([c.unsqueeze(2), cs[:, :, :-1]], 2)
+    squashed, before = cs.tanh(), torch.cat([c.unsqueeze(1), cs[:, :-1]], 1)
     of_cell = o * (1 - squashed * squashed)  # d h / d c
-    of_c = torch.stack([g * i * (1 - i), before * f * (1 - f), i * (1 - g * g)], 3)  # d c / d (i, f, g)
-    of_h = squashed * o * (1 - o)  # d h / d o
-    found, dc = gates.new_empty(*slopes.shape[:3], 4, slopes.shape[-1]), last
-    dh = torch.zeros_like(last)
-    for t in reversed(range(slopes.shape[2])):
-        dh = dh + slopes[:, :, t]
-        dc = torch.addcmul(dc, dh, of_cell[:, :, t])
-        step = found[:, :, t]
-        torch.mul(dc.unsqueeze(2), of_c[:, :, t], out=step[:, :, :3])
-        torch.mul(dh, of_h[:, :, t], out=step[:, :, 3])
-        dh = torch.bmm(step.flatten(2), weight)
-        dc = dc * f[:, :, t]
-    return found.flatten(3), dh, dc
+    # First d c / d (i, f, g) and d h / d o, of all steps in one go; then, step by step, times the slope of c or h.
+    of_i, of_f, of_g, of_o = of_added.chunk(4, -1)
+    torch.mul(g, i - i * i, out=of_i)
+    torch.mul(before, f - f * f, out=of_f)
+    torch.sub(i, i * g * g, out=of_g)
+    torch.mul(squashed, o - o * o, out=of_o)
+    by_gate = of_added.view(*of_added.shape[:3], 4, -1)
+    dh, dc = slopes[:, -1], last
+    for t in reversed(range(slopes.shape[1])):
+        dc = torch.addcmul(dc, dh, of_cell[:, t])
+        by_gate[:, t, :, :3].mul_(dc.unsqueeze(2))
+        of_o[:, t].mul_(dh)
+        dc = dc * f[:, t]
+        step = of_added[:, t]
+        dh = torch.baddbmm(slopes[:, t - 1], step, weight) if t else torch.bmm(step, weight)
+    of_h.copy_(dh)
+    of_c.copy_(dc)
 
 
 # On a GPU a step is few kernels: a product and a cell; back, a cell's gradient, a copy and a product added to it.
 
 
-def _forward_fused(keep: bool, added: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-    K, B, T, _ = added.shape
-    rows, weight = added.flatten(0, 1), weight.contiguous()  # [K B, T, 4H]; a copy is read faster, T times
-    c, kept = c.reshape(K * B, -1), list[tuple[Tensor, ...]]()
-    for t in range(T):
-        recurrent = torch.bmm(h.reshape(K, B, -1), weight.mT).flatten(0, 1)
-        h, c, gates = _CELL(rows[:, t], recurrent, c)
+def _forward_fused(added: Tensor, weight: Tensor, h: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, ...]:
+    K, B, H = h.shape
+    weight, c = weight.contiguous(), c.reshape(K * B, H)  # a copy is read faster, T times
+    kept = list[tuple[Tensor, ...]]()
+    for step in added.transpose(0, 1).reshape(-1, K * B, 4 * H):
+        h, c, gates = _CELL(step, torch.bmm(h.reshape(K, B, H), weight.mT).flatten(0, 1), c)
         kept.append((h, c, gates) if keep else (h,))
-    hs, *others = (torch.stack(each, 1).view(K, B, T, -1) for each in zip(*kept, strict=True))
-    return hs, c.view(K, B, -1).clone(), *(others or _nothing(hs, added))
+    hs, *others = (torch.stack(_by_client(each, K), 1) for each in zip(*kept, strict=True))
+    return hs, c.view(K, B, H).clone(), *(others or _nothing(hs, added))
 
 
 def _backward_fused(
     weight: Tensor, c: Tensor, slopes: Tensor, last: Tensor, cs: Tensor, gates: Tensor
 ) -> tuple[Tensor, ...]:
-    K, B, T, _ = slopes.shape
-    before, dc, weight = c.reshape(K * B, -1), last.reshape(K * B, -1), weight.contiguous()
-    cells, kept, found = cs.flatten(0, 1), gates.flatten(0, 1), list[Tensor]()
-    dh = slopes[:, :, -1]
+    K, T, B, H = slopes.shape
+    weight, dh, dc, found = weight.contiguous(), slopes[:, -1], last.reshape(K * B, H), list[Tensor]()
+    cells, kept = (each.transpose(0, 1).reshape(T, K * B, -1) for each in (cs, gates))
     for t in reversed(range(T)):
-        previous = cells[:, t - 1] if t else before
-        step, dc, _ = _CELL_GRADIENT(dh.reshape(K * B, -1), dc, previous, cells[:, t], kept[:, t], False)
+        before = cells[t - 1] if t else c.reshape(K * B, H)
+        step, dc, _ = _CELL_GRADIENT(dh.reshape(K * B, H), dc, before, cells[t], kept[t], False)
         found.append(step)
-        of_step = step.view(K, B, -1)
-        dh = torch.baddbmm(slopes[:, :, t - 1], of_step, weight) if t else torch.bmm(of_step, weight)
-    return torch.stack(found[::-1], 1).view(K, B, T, -1), dh, dc.view(K, B, -1)
+        of_step = step.view(K, B, 4 * H)
+        dh = torch.baddbmm(slopes[:, t - 1], of_step, weight) if t else torch.bmm(of_step, weight)
+    return torch.stack(_by_client(found[::-1], K), 1), dh, dc.view(K, B, H)
+
+
+def _by_client(steps: Sequence[Tensor], K: int) -> list[Tensor]:
+    return [step.view(K, -1, step.shape[-1]) for step in steps]
 
 
 def _nothing(hs: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
-    return hs.new_empty(*hs.shape[:2], 0, hs.shape[3]), added.new_empty(*added.shape[:2], 0, added.shape[3])
+    return hs.new_empty(len(hs), 0, *hs.shape[2:]), added.new_empty(len(hs), 0, *added.shape[2:])
 
 
 # The shapes of the results, for a compiler.
@@ -169,7 +186,7 @@ def _of_recurrence(
     of_added, of_h, of_c = torch.ops.descant.recurrence_gradient(added, weight, h, c, of_hs, of_last, cs, gates)
 
     def of_weight() -> Tensor:
-        before = torch.cat([h.unsqueeze(2), hs[:, :, :-1]], 2)
+        before = torch.cat([h.unsqueeze(1), hs[:, :-1]], 1)
         gradient: Tensor = of_added.flatten(1, 2).mT @ before.flatten(1, 2)
         return gradient
 
