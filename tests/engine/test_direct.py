@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import descant as dc
 from descant import Task
 from descant.execution import direct, ongpu, tuning
 from descant.execution.compiled import Compile
+from tests.calls import Called
 from tests.engine.convolving import network
 from tests.interrupted import assert_same, interrupt
 
@@ -142,19 +142,6 @@ def examples(clients: int = 3) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     }
     inputs = torch.randn(clients, 5, 2, 10, 10, generator=generator, dtype=torch.float64)
     return values, inputs, torch.arange(clients * 5).view(clients, 5) % 3
-
-
-class Called(TorchDispatchMode):
-    """The operators of ours that are called, by name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "descant":
-            self.names.append(func._opname)
-        return func(*args, **(kwargs or {}))
 
 
 def test_a_step_of_all_clients_is_one_call_a_layer_and_nothing_is_computed_for_the_data() -> None:

@@ -1,4 +1,4 @@
-"""Recurrent models, which vmap cannot run: the probe finds out, and the loop trains them."""
+"""Recurrent models: vmap runs LSTM layers. The probe finds that it cannot run others, and the loop trains them."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import descant as dc
 from descant.errors import TaskError
-from descant.execution import Loop, choose
+from descant.execution import Execution, Loop, Vmap, choose
 from descant.task import Task
 
 Helper = Callable[..., Any]
@@ -36,8 +36,14 @@ def texts(n: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.randint(0, 11, (n, 6), generator=g), torch.randint(0, 3, (n,), generator=g)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-def test_the_probe_takes_the_loop_and_says_why(kind: type[nn.RNNBase]) -> None:
+def test_the_probe_takes_vmap_for_lstm_layers() -> None:
+    execution, why = choose(Task(Reader()), *texts(3, 0))
+    assert isinstance(execution, Vmap)
+    assert why == "vectorises"
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU])
+def test_the_probe_takes_the_loop_for_others_and_says_why(kind: type[nn.RNNBase]) -> None:
     execution, why = choose(Task(Reader(kind)), *texts(3, 0))
     assert isinstance(execution, Loop)
     assert why.startswith("vmap cannot run this model: ")
@@ -46,31 +52,33 @@ def test_the_probe_takes_the_loop_and_says_why(kind: type[nn.RNNBase]) -> None:
 
 def test_vmap_is_refused_where_it_was_asked_for() -> None:
     with pytest.raises(TaskError, match=r"does not run under vmap \(.+\): use mode='auto' or 'loop'"):
-        choose(Task(Reader()), *texts(3, 0), mode="vmap")
+        choose(Task(Reader(nn.GRU)), *texts(3, 0), mode="vmap")
 
 
+@pytest.mark.parametrize("way", [Loop, Vmap])
 def test_gradients_are_those_of_plain_autograd(
-    padded: Helper, plain: Helper, grads: Helper, around: Helper
+    way: type[Execution], padded: Helper, plain: Helper, grads: Helper, around: Helper
 ) -> None:
     torch.manual_seed(0)
     task = Task(Reader().double())
     clients = [texts(n, n) for n in (5, 3, 1)]
     x = around(task.start(), 3)
-    gradients, _ = grads(Loop(task), x, padded(clients))
+    gradients, _ = grads(way(task), x, padded(clients))
     for k, examples in enumerate(clients):
         expected, _ = plain(task.model, x[k], examples)
         torch.testing.assert_close(gradients[k], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_a_run_of_fedavg_is_plain_torch_and_an_average() -> None:
+@pytest.mark.parametrize("mode", ["loop", "vmap"])
+def test_a_run_of_fedavg_is_plain_torch_and_an_average(mode: str) -> None:
     torch.manual_seed(0)
     model = Reader().double()
     sizes = (8, 5, 3)
     clients = [texts(n, n) for n in sizes]
     data = dc.FederatedData.from_arrays([{"train": pair, "test": texts(4, 9)} for pair in clients], classes=3)
     method = dc.methods.FedAvg(lr=0.5, steps=2, batch=None)
-    run = dc.simulate(Task(model), data, method, rounds=2)
-    assert run.config["execution"]["mode"] == "loop"
+    run = dc.simulate(Task(model), data, method, rounds=2, mode=mode)  # type: ignore[arg-type]
+    assert run.config["execution"]["mode"] == mode
 
     shared = deepcopy(model)
     for _ in range(2):

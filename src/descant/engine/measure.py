@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import torch
 from torch import Tensor
 
 from descant.execution import Execution
 from descant.execution.batches import Rows
 from descant.task import Metric
+from descant.task.recurrent import numbers_held
 from descant.task.tallies import Mean, Tally
 
-_BLOCK = 2**23  # input numbers looked at in one go
+_BLOCK = 2**23  # numbers of examples looked at in one go
 _MORE = 8  # times as many on a GPU
 _OBEYED = Metric(
     "attack_success", lambda counts: counts.hits.sum(1) / counts.actual.sum(1), higher_is_better=True, over="counts"
@@ -55,7 +54,8 @@ def tallied(execution: Execution, x: Tensor, buffers: Tensor, rows: Rows, *talli
         at = order.to(x.device)
         x, buffers, rows = x[at], buffers[at], rows.some(at)
     block = _BLOCK if x.device.type == "cpu" else _MORE * _BLOCK
-    width = max(1, block // (len(order) * max(1, prod(rows.part.inputs.shape[1:]))))
+    held = numbers_held(execution.task.model, rows.part.inputs.shape[1:])
+    width = max(1, block // (len(order) * held))
     for begin in range(0, int(sizes[0]), width):
         end = min(begin + width, int(sizes[0]))
         k = int((sizes > begin).sum())

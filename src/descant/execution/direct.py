@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd.function import _SingleLevelFunction
 from torch.nn import functional
 from torch.nn import grad as plain
 
-_LIBRARY: Any = torch.library.Library("descant", "FRAGMENT")  # type: ignore[no-untyped-call]
+from descant.task.operators import define
+
 _HOW = "SymInt[] stride, SymInt[] padding, SymInt[] dilation"
 _SCHEMAS = {
     "convolution": f"Tensor images, Tensor filters, {_HOW}",
@@ -133,63 +132,13 @@ def _of_filters_gradient(images: Tensor, slopes: Tensor, filters: Tensor, how: A
     )
 
 
-def _batched(operator: Any) -> Callable[..., tuple[Tensor, int]]:
-    """An operator under vmap: more clients. What all of them share is not copied."""
+def _define(name: str, compute: Any, shape: Any, of: Callable[..., tuple[Any, Any]]) -> None:
+    def gradients(given: tuple[Any, ...], results: tuple[Tensor, ...], slopes: Any) -> tuple[Any, Any]:
+        first, second, *how = given
+        return of(first, second, slopes[0], how)
 
-    def rule(info: Any, dims: Any, first: Tensor, second: Tensor, *how: Any) -> tuple[Tensor, int]:
-        def clients(tensor: Tensor, dim: int | None) -> Tensor:
-            moved = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            return moved.flatten(0, 1)
-
-        outputs = operator(clients(first, dims[0]), clients(second, dims[1]), *how)
-        return outputs.unflatten(0, (info.batch_size, -1)), 0
-
-    return rule
-
-
-def _differentiated(operator: Any, gradients: Callable[..., tuple[Any, Any]]) -> Callable[..., Tensor]:
-    """An operator that autograd records.
-
-    `torch.library.register_autograd` does not work inside torch.func.grad. So this is the same one level below: a
-    function of autograd for the one level of torch.func that is at work, which hands on to the levels under it.
-    """
-
-    def forward(ctx: Any, keys: Any, first: Tensor, second: Tensor, *how: Any) -> Tensor:
-        ctx.save_for_backward(first, second)
-        ctx.how = how
-        # Autograd turns recording off inside its functions, but the levels under this one may record, too.
-        with torch.enable_grad():
-            return below(keys, first, second, *how)
-
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
-        pairs = zip(gradients(*ctx.saved_tensors, slopes, ctx.how), ctx.needs_input_grad[1:3], strict=True)
-        return None, *(gradient() if needed else None for gradient, needed in pairs), *(None for _ in ctx.how)
-
-    def below(keys: Any, *inputs: Any) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            outputs: Tensor = operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
-        return outputs
-
-    both = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    function: Any = type("Differentiated", (_SingleLevelFunction,), both)
-
-    def recorded(keys: Any, first: Tensor, second: Tensor, *how: Any) -> Tensor:
-        if not torch.is_grad_enabled() or not (first.requires_grad or second.requires_grad):
-            return below(keys, first, second, *how)
-        with enable_single_level_autograd_function():
-            outputs: Tensor = function.apply(keys, first, second, *how)
-        return outputs
-
-    return recorded
-
-
-def _define(name: str, compute: Any, shape: Any, gradients: Any) -> None:
-    _LIBRARY.define(f"{name}({_SCHEMAS[name]}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-    operator = getattr(_ops(), name).default
-    _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
-    _LIBRARY.impl(name, _differentiated(operator, gradients), "Autograd", with_keyset=True)
-    torch.library.register_fake(f"descant::{name}", shape, lib=_LIBRARY)
-    torch.library.register_vmap(f"descant::{name}", _batched(operator), lib=_LIBRARY)
+    schema = f"({_SCHEMAS[name]}) -> Tensor"
+    define(name, schema, tensors=2, compute=compute, shape=shape, gradients=gradients)
 
 
 _define("convolution", _convolution, _convolution_shape, _of_convolution)

@@ -35,7 +35,7 @@ _FOUND: WeakKeyDictionary[Task, dict[tuple[object, ...], _Found]] = WeakKeyDicti
 def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> tuple[Execution, str]:
     """The way to execute `task`, and a word on why; `inputs` and `targets` are a few examples of one client.
 
-    vmap must give the loop's gradient **and** its predictions (an LSTM passes the first and fails the
+    vmap must give the loop's gradient **and** its predictions (a GRU passes the first and fails the
     second); where it does not, "auto" takes the loop, and "vmap" and "compile" are refused.
     """
     if mode not in MODES:

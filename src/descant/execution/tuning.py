@@ -24,6 +24,7 @@ from descant.execution.steps import Steps
 from descant.execution.walk import Start
 from descant.methods import Gradient, Method, Work
 from descant.task import Task
+from descant.task.recurrent import recurrent_layers
 from descant.threads import using_threads
 
 _PROBED = 3  # examples that a model is tried on
@@ -206,7 +207,9 @@ def _measure(
         assert isinstance(loop, Loop)
         seconds[name] = _seconds_a_client(loop, data, work, min(few, max(_FEW, loop.workers)))
     best = min((name for name in seconds if name != "vmap"), key=seconds.__getitem__)
-    best = best if seconds[best] < _CLEARLY * seconds["vmap"] else "vmap"
+    # The loop has torch's own kernel for recurrent layers, and is the plainer way there.
+    share = 1.0 if recurrent_layers(vmapped.task.model) else _CLEARLY
+    best = best if seconds[best] < share * seconds["vmap"] else "vmap"
     steps = len(_schedule(data, torch.arange(few, device=data.train.inputs.device), work))
 
     def compiled(name: str, share: float) -> str:

@@ -18,6 +18,7 @@ from descant.task.measures import resolve
 from descant.task.metric import Metric
 from descant.task.objectives import masked_mean
 from descant.task.products import spell_out
+from descant.task.recurrent import vectorise
 from descant.task.tallies import PerExample
 
 # torch draws for these inside the layer, where no address reaches.
@@ -77,6 +78,8 @@ class Task:
         self._training, self._deployed = deepcopy(model).train(), deepcopy(model).eval()
         self._sites = address(self._training)
         spell_out(self._training)
+        for module in (self._training, self._deployed):
+            vectorise(module)
         for norm in _norms(self._training):
             norm.num_batches_tracked = None  # a counter without a reader, which vmap would refuse
         self._check(parameters)
