@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant.engine import measure
-from descant.execution import Execution, Loop, Vmap, tuning
+from descant.execution import Compile, Execution, Loop, Vmap, tuning
 from descant.execution.batches import Rows
+from descant.execution.unrolled import together
 from descant.models import lstm
 from descant.task.recurrent import numbers_held
 from tests import held
@@ -116,3 +117,10 @@ def test_auto_takes_the_loop_where_that_is_faster(loop: float, mode: str, monkey
         tuning, "_seconds_a_client", lambda way, *given: 1e-9 * (loop if isinstance(way, Loop) else 1)
     )
     assert run("fedavg", "auto").config["execution"]["mode"] == mode
+
+
+def test_steps_are_not_unrolled_in_compiled_programs() -> None:
+    data, linear = federation(), dc.Task(nn.Linear(3, 2))
+    task = task_of(data)
+    assert together(Compile(task, 2), task.start().repeat(2, 1), 6, 20) == 1
+    assert together(Compile(linear, 2), linear.start().repeat(2, 1), 6, 20) > 1

@@ -13,6 +13,7 @@ from descant.execution.compiled import Compile
 from descant.execution.onebyone import OneByOne
 from descant.execution.steps import Sources, advance, device_of
 from descant.methods.base import Step
+from descant.task.recurrent import recurrent_layers
 
 TOGETHER = 4  # steps: most of what can be gained, and a program of some seconds to make
 _CHEAP = 2**27  # multiplications and additions of a step, beside which a call is nothing
@@ -55,8 +56,9 @@ def together(execution: Execution, x: Any, examples: int, steps: int) -> int:
     """How many of so many steps a program takes, each on minibatches of so many examples a client."""
     numbers = x[0].numel() if isinstance(x, tuple) else x.numel()
     cheap = 6 * numbers * examples <= _CHEAP  # two forward, and four backward
-    alone = isinstance(execution, OneByOne)  # convolutions: each weight is used many times, and no step is cheap
-    unrolls = isinstance(execution, Compile) and not alone and device_of(x).type == "cpu" and cheap
+    # In convolutions and recurrent layers each weight is used many times, and no step is cheap.
+    often = isinstance(execution, OneByOne) or bool(recurrent_layers(execution.task.model))
+    unrolls = isinstance(execution, Compile) and not often and device_of(x).type == "cpu" and cheap
     return TOGETHER if unrolls and steps >= TOGETHER else 1
 
 
