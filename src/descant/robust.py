@@ -19,10 +19,10 @@ from descant.experiment.attackgrid import Place, attack_grid, percent
 from descant.experiment.declaration import Settings
 from descant.experiment.objects import Problem, object_cell
 from descant.experiment.outcomes import outcomes, outcomes_frame, worst_cases
-from descant.files import claim_folder, write
+from descant.files import claim_folder, write_bytes
 from descant.methods import Method
 from descant.task import Task
-from descant.written import check_names, claim_names
+from descant.written import check_names, write_ours
 
 if TYPE_CHECKING:  # tables and charts are imported where they are used
     import altair as alt
@@ -158,18 +158,16 @@ class Robustness:
         self, folder: str | Path, *, rule: str | None = None, first: int = 0, title: str | None = None
     ) -> list[Path]:
         """Write the table (`robustness.csv`, `robustness.parquet`) and the page (`robustness.html`) to a folder."""
-        from descant.experiment.frames import write_table
+        from descant.experiment.frames import as_parquet
 
         folder = Path(folder)
         check_files(folder)
         claim_folder(folder)
-        claim_names(folder, TABLES)
-        table, page = self.table(rule, first), self._report(rule, first, title).html()
-        texts = {"robustness.csv": table.write_csv(), "robustness.html": page}
-        for name, text in texts.items():
-            write(folder / name, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-        write_table(folder / "robustness.parquet", table)
-        return [folder / f"robustness.{kind}" for kind in ("csv", "parquet", "html")]
+        table, page = self.table(rule, first), folder / "robustness.html"
+        text = self._report(rule, first, title).html()
+        write_ours(folder, dict(zip(TABLES, (table.write_csv().encode(), as_parquet(table)), strict=True)))
+        write_bytes(page, [text.encode()])  # a page has a mark of its own
+        return [*(folder / name for name in TABLES), page]
 
     @property
     def _metric(self) -> str:

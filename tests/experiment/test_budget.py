@@ -155,6 +155,10 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
     again = CliRunner().invoke(app, out)  # its own table is replaced
     assert again.exit_code == 0, again.output
     assert "together" in CliRunner().invoke(app, out, env={"COLUMNS": "120"}).stdout
+    (table := tmp_path / "runs" / "budget.csv").write_text(kept := table.read_text() + "mine,,,,,,,,\n")
+    told = CliRunner().invoke(app, out)
+    assert told.exit_code and "budget.csv' was changed since descant wrote it" in str(told.exception)
+    assert table.read_text() == kept
 
 
 def test_a_table_of_somebody_else_is_kept_and_nothing_is_run(settings: dict[str, Any], tmp_path: Path) -> None:

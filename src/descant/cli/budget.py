@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from descant.experiment.budget import Goals
 
-_TABLE = ("budget.csv",)
+_TABLE = "budget.csv"
 
 
 def budget(
@@ -49,9 +49,8 @@ def budget(
     from descant.experiment.budget import Goals, budget_frame, check_parts, check_targets
     from descant.experiment.grid import COMPARED, comparison, refuse_unknown
     from descant.experiment.settings import RunSettings, read_settings
-    from descant.files import write
     from descant.task.measures import resolve
-    from descant.written import check_names, claim_names
+    from descant.written import check_names, write_ours
 
     values = read_settings(file, set)
     own = ("budgets", "targets", "papers")
@@ -59,7 +58,7 @@ def budget(
     said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
     where = options.grid_folder(folder, file)
-    check_names(where, _TABLE, "method,budget,target,")  # before anything runs
+    check_names(where, [_TABLE], "method,budget,target,")  # before anything runs
     grid = comparison(values, where)
     for cell in grid.cells:
         assert isinstance(cell.settings, RunSettings)
@@ -68,8 +67,7 @@ def budget(
     found = Comparison(run for _, run in options.carried_out(grid, first, quiet, as_json))
     frame = budget_frame(found.runs, goals, rule=round.asked, first=first)
     assert grid.folder is not None
-    claim_names(grid.folder, _TABLE)
-    write(grid.folder / _TABLE[0], frame.write_csv)
+    write_ours(grid.folder, {_TABLE: frame.write_csv().encode()})
     if as_json:
         for line in frame.to_dicts():
             emit({"event": "budget"} | line)
