@@ -54,10 +54,10 @@ def filled(
     title: str,
     sections: Sequence[Mapping[str, Any]],
     specs: Mapping[str, Any],
-    runs: int,
+    runs: int = 0,
     closing: Sequence[str] = (),
 ) -> str:
-    """The page of some sections, which name their charts among the `specs` (`placed`)."""
+    """The page of some sections, which name their charts among the `specs` (`placed`), on `runs` runs, if any."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(_resource("page.html")).render(
         title=title,
@@ -160,7 +160,7 @@ def _spec(panel: Chart) -> dict[str, Any]:
 
 def _methods(spec: Mapping[str, Any]) -> bool:
     """Whether a panel's data is by method."""
-    rows = spec["datasets"].get(spec.get("data", {}).get("name"), [])
+    rows = spec.get("datasets", {}).get(spec.get("data", {}).get("name"), [])
     return bool(rows) and "method" in rows[0]
 
 
