@@ -75,6 +75,25 @@ def test_the_table_has_the_figures_of_the_benign_and_marks_collapses(found: dc.R
     assert "★" in repr(found) and "Together, clean: 0." in repr(found)
 
 
+def test_tables_and_page_say_where_methods_did_not_compute_equally_much(found: dc.Robustness) -> None:
+    table = found.table()
+    lasting = table.filter(pl.col("collapsed") == 0)
+    assert lasting["equal_compute"].all() and table.filter(pl.col("collapsed") > 0)["equal_compute"].to_list() == [
+        None
+    ]
+    assert not any("equal compute" in line for line in found._report().notices())
+    methods = METHODS | {"More": Local(steps=3, batch=4)}
+    other = dc.robustness(task(), DATA, methods, attacks=ATTACKS, fractions=[0, 0.5], seeds=2, **HOW)
+    table = other.table()
+    for place, row in zip(other.runs, table.to_dicts(), strict=True):
+        spent = [run.rounds["examples"].sum() / 6 for run in other.runs[place]]
+        assert row["examples_per_client"] == pytest.approx(np.mean(spent))
+    assert table.filter(pl.col("collapsed") == 0)["equal_compute"].to_list() == [False] * 8
+    assert other.worst()["equal_compute"].to_list() == [None, False, False]
+    note = "Not at equal compute: example gradients a client are 16 (Together, Alone); 48 (More)."
+    assert note in other._report().notices()
+
+
 def test_the_worst_attack_is_the_one_that_collapses(found: dc.Robustness) -> None:
     worst = found.worst()
     assert worst["method"].to_list() == ["Together", "Alone"]

@@ -130,7 +130,8 @@ class Robustness:
         Where a seed collapsed there are no figures; `collapsed` counts these seeds, and `collapsed_round` is the
         earliest. `assumed` is what the method's defence takes the number or share of attackers to be, and null
         where it has none that does, or takes it to be the most that it survives; `in_table` is false in the grid of
-        assumed attackers.
+        assumed attackers. `examples_per_client` are example gradients of the whole run, and `equal_compute` is
+        false where those of the methods differ under the same attack by the same share.
         """
         return outcomes_frame(outcomes(self.runs, rule, first), self._metric)
 

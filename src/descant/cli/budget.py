@@ -41,8 +41,11 @@ def budget(
     """Run a comparison, and print test accuracy within budgets of bytes and the bytes that targets cost.
 
     The file has what that of a comparison has, and `budgets` (bytes of all clients, up and down) and `targets` (of
-    the mean test metric); the options of the same names take their place. The table is left in the grid's folder
-    too, as budget.csv. Runs that are finished already are read, not run again, as by `descant compare`.
+    the mean test metric); the options of the same names take their place. Runs that are finished already are read,
+    not run again, as by `descant compare`.
+
+    The table is left in the grid's folder too, as budget.csv. It has the example gradients that a client took until
+    the row's round (`examples_per_client`); `equal_compute` is false where methods differ in them for a goal.
     """
     from descant.cli.events import emit
     from descant.comparison import Comparison
@@ -81,21 +84,23 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
     import polars as pl
 
     from descant.cli.fit import Column, print_fitted
-    from descant.experiment.table import human_bytes, with_spread
+    from descant.experiment.table import compute_said, human_bytes, with_spread
 
     amount = _count if goals.papers else human_bytes
     names = frame["method"].unique(maintain_order=True).to_list()
-    columns = []
+    columns, notes = [], {}
     for goal in goals.budgets:
         rows = frame.filter(pl.col("budget") == goal).to_dicts()
         cells = [with_spread(r["value"], r["spread"]) if r["reached"] else "–" for r in rows]
         columns.append(Column(f"{metric} within {amount(goal)}", _marked(cells, rows)))
+        notes[f"Within {amount(goal)}"] = compute_said(_spent(rows))
     for target in goals.targets:
         rows = frame.filter(pl.col("target") == target).to_dicts()
         cells = [_cost(row, amount) if row["reached"] else "never" for row in rows]
         columns.append(
             Column(f"{'numbers' if goals.papers else 'bytes'} to {metric} {target:g}", _marked(cells, rows))
         )
+        notes[f"To {metric} {target:g}"] = compute_said(_spent(rows))
     print_fitted(console, "method", names, columns)
     if goals.papers:
         console.print(
@@ -109,6 +114,9 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
         "standard deviation over seeds, and '2 of 3' says of how many seeds a figure is. – : no round was "
         "evaluated within the budget."
     )
+    for of, note in notes.items():
+        if note:
+            console.print(f"{of}: {note[0].lower()}{note[1:]}", markup=False)
 
 
 def _marked(cells: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -117,6 +125,11 @@ def _marked(cells: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
         f"{cell} ({row['reached']} of {row['seeds']})" if 0 < row["reached"] < row["seeds"] else cell
         for cell, row in zip(cells, rows, strict=True)
     ]
+
+
+def _spent(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Example gradients a client until the round of a row, by method."""
+    return {row["method"]: row["examples_per_client"] for row in rows if row["reached"]}
 
 
 def _cost(row: dict[str, Any], amount: Callable[[float], str]) -> str:

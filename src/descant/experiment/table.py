@@ -104,21 +104,21 @@ def share_text(shares: Sequence[float]) -> str:
     return f"{with_spread(float(percent.mean()), float(percent.std(ddof=1)) if len(shares) > 1 else None, 1)} %"
 
 
-def unequal(
-    table: Sequence[LabelRow], figure: str = "examples_per_client", tolerance: float = 0.01
-) -> dict[str, float]:
-    """A figure of each row, where it differs by more than `tolerance`; empty where the rows agree."""
-    spent = {row.label: row.mean[figure] for row in table}
-    low, high = min(spent.values()), max(spent.values())
-    return spent if high - low > tolerance * high else {}
+def alike(values: Iterable[float], tolerance: float = 0.01) -> bool:
+    """Whether the least and the greatest of some figures differ by `tolerance` of the latter, or less."""
+    found = list(values)
+    return not found or max(found) - min(found) <= tolerance * max(found)
 
 
 def compute_note(table: Sequence[LabelRow]) -> str:
     """A sentence on what the rows' clients computed, where that is not the same; else nothing."""
-    spent = unequal(table)
-    return (
-        f"Not at equal compute: example gradients a client are {grouped(spent, '{:,.0f}'.format)}." if spent else ""
-    )
+    return compute_said({row.label: row.mean["examples_per_client"] for row in table})
+
+
+def compute_said(spent: Mapping[str, float]) -> str:
+    """The sentence of `compute_note`, from example gradients a client by label."""
+    many = grouped(spent, "{:,.0f}".format)
+    return "" if alike(spent.values()) else f"Not at equal compute: example gradients a client are {many}."
 
 
 def grouped(values: Mapping[str, float], shown: Callable[[float], str]) -> str:

@@ -13,6 +13,7 @@ import yaml
 from descant.experiment.history import SUCCESS
 from descant.experiment.table import (
     LabelRow,
+    alike,
     at_evaluation,
     beside,
     compute_note,
@@ -198,7 +199,7 @@ def inequalities(experiment: Experiment, found: list[LabelRow]) -> list[str]:
         if note := compute_note(found):
             said.append(note)
         sent = {row.label: (row.mean["bytes_up"] + row.mean["bytes_down"]) / row.mean["clients"] for row in found}
-        if max(sent.values()) - min(sent.values()) > 0.01 * max(sent.values()):
+        if not alike(sent.values()):
             said.append(f"Not at equal bytes: a client sends and receives {grouped(sent, human_bytes)}.")
         for what in ("rounds", "cohort"):
             asked = {entry.label: float(entry.config[what]) for entry in experiment.entries}
