@@ -69,7 +69,7 @@ def in_range(said: str, kinds: tuple[Any, ...], cls: Any, name: str, given: Mapp
     The range stands in the class's own checks alone. What they say of -1, which is in no range, is the range:
     `given` are the other fields, which a class may need to be made, and may be wrong themselves.
     """
-    if int not in kinds or float in kinds or not is_dataclass(cls):
+    if int not in kinds or float in kinds or not (isinstance(cls, type) and is_dataclass(cls)):
         return said
     for others in (given, {}):
         try:
