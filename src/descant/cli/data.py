@@ -36,6 +36,7 @@ def fetch(
     """Download a data set from its own address, go on with a broken download, and verify what is there."""
     from rich import progress
 
+    from descant.cli.options import interruptible
     from descant.datasets.fetch import fetch as get
 
     columns = (
@@ -45,7 +46,7 @@ def fetch(
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+    with interruptible(), progress.Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         tasks: dict[str, progress.TaskID] = {}
 
         def show(file: str, done: int, total: int | None) -> None:
