@@ -65,7 +65,7 @@ def fetch_file(download: Download, folder: Path, show: Show | None = None) -> Pa
         except (URLError, HTTPException, OSError) as error:
             done = part.stat().st_size if part.is_file() else 0
             rest = f"; the {done:,} bytes that came are kept, and fetching again goes on from there" if done else ""
-            if getattr(error, "filename", None) == str(part):  # it is the disk that refuses, and not the network
+            if isinstance(error, OSError) and error.filename == str(part):  # the disk refuses, and not the network
                 raise DataError(f"{told(error)}{rest}") from error
             raise DataError(
                 f"{download.url} cannot be read ({_reason(error)}){rest}. Without a network, {_BY_HAND}", file=file
