@@ -166,6 +166,10 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
         r"Within 500 B: not at equal compute: example gradients a client are \d+ \(together\); \d+", shown
     )
     assert "To accuracy 0.001: not at equal compute" in shown
+    assert "A target is reached in" in shown and "– :" not in shown
+    without = CliRunner().invoke(app, [*out[:-4], "--budget", "1"], env={"COLUMNS": "120"}).stdout
+    assert "target" not in without and "– : no round was evaluated within the budget." in without
+    assert CliRunner().invoke(app, out).exit_code == 0
     (table := tmp_path / "runs" / "budget.csv").write_text(kept := table.read_text() + "mine,,,,,,,,\n")
     told = CliRunner().invoke(app, out)
     assert told.exit_code and "budget.csv' was changed since descant wrote it" in str(told.exception)

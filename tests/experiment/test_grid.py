@@ -15,7 +15,7 @@ from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.cells import Cell, FromFile
 from descant.experiment.grid import Grid, comparison
-from descant.experiment.table import compute_note, rows
+from descant.experiment.table import compute_note, count, rows
 
 
 def from_files(grid: Grid) -> list[FromFile]:
@@ -80,6 +80,13 @@ def test_a_row_is_the_mean_and_the_sample_deviation_over_seeds() -> None:
     assert found["together"].seeds == 2
     assert found["together"].mean[figure] == pytest.approx(np.mean(each))
     assert found["together"].spread[figure] == pytest.approx(np.std(each, ddof=1))
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(0, "0"), (0.024, "0.024"), (2.46, "2.5"), (6.0, "6"), (9.99, "10"), (1234.4, "1,234")]
+)
+def test_few_gradients_a_client_are_not_none(value: float, told: str) -> None:
+    assert count(value) == told
 
 
 def test_unequal_compute_is_noticed() -> None:

@@ -89,6 +89,11 @@ def short(value: float, digits: int = 3) -> str:
     return f"{value:,.{0 if abs(value) >= 100 else digits if abs(value) >= 0.01 or value == 0 else digits + 2}f}"
 
 
+def count(value: float) -> str:
+    """A mean count: whole, or with two digits where it is small, as gradients a client are where few take part."""
+    return f"{value:,.0f}" if abs(value) >= 10 or float(value).is_integer() else f"{value:.2g}"
+
+
 def with_spread(mean: float, spread: float | None, digits: int = 3) -> str:
     """A mean and what seeds differ by (None for one seed), with as many digits."""
     text = short(mean, digits)
@@ -117,7 +122,7 @@ def compute_note(table: Sequence[LabelRow]) -> str:
 
 def compute_said(spent: Mapping[str, float]) -> str:
     """The sentence of `compute_note`, from example gradients a client by label."""
-    many = grouped(spent, "{:,.0f}".format)
+    many = grouped(spent, count)
     return "" if alike(spent.values()) else f"Not at equal compute: example gradients a client are {many}."
 
 
@@ -133,7 +138,7 @@ def at_evaluation(table: Sequence[LabelRow]) -> list[str]:
     """A sentence on every row whose clients train on when their models are evaluated."""
     name = "evaluation_gradients_per_client"
     return [
-        f"{row.label}: a client takes {row.mean[name]:,.0f} minibatch gradients more whenever its model is "
+        f"{row.label}: a client takes {count(row.mean[name])} minibatch gradients more whenever its model is "
         "evaluated or deployed; they are in no other figure."
         for row in table
         if row.mean.get(name, 0) > 0

@@ -17,6 +17,7 @@ from descant.experiment.table import (
     at_evaluation,
     beside,
     compute_note,
+    count,
     grouped,
     human_bytes,
     rows,
@@ -90,7 +91,7 @@ def overview(experiment: Experiment, found: list[LabelRow], rule: str, full: boo
         cells += [_beside(found_there[row.label], row.seeds) for found_there in others.values()]
         cells.append(figure_cell(row, f"{model}.round@{rule}", whole=True))
         cells += [
-            TableCell(human_bytes(row.mean[name]) if "bytes" in name else f"{row.mean[name]:,.0f}", row.mean[name])
+            TableCell(human_bytes(row.mean[name]) if "bytes" in name else count(row.mean[name]), row.mean[name])
             for name in spent.values()
         ]
         lines.append((TableCell(name, row.label), *cells))
