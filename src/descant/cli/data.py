@@ -110,7 +110,11 @@ def show(
     assert where is not None
     [figure] = holdings_figure(Federation.of(shown))
     if format is Shown.HTML:
-        write_marked(where, figure.chart.to_html(inline=True))  # it opens without a network
+        from descant.cli.holdings import holdings_said
+        from descant.report.page import figures_page
+
+        about = " ".join([f"{holdings_said(shown)}.", *(f"{note}." for note in shown.notes)])
+        write_marked(where, figures_page(f"descant: {shown.name}", shown.name, about, [figure], "data"))
     else:
         figure.chart.save(picture := BytesIO(), format="png", scale_factor=2)
         write_marked(where, picture.getvalue())

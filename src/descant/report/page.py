@@ -77,6 +77,14 @@ def filled(
     return text
 
 
+def figures_page(title: str, heading: str, about: str, figures: Sequence[Figure], key: str) -> str:
+    """A page of figures alone, with their captions."""
+    specs: dict[str, Any] = {}
+    section: dict[str, Any] = {"key": key, "title": heading, "facts": about, "tables": {}, "overviews": {}}
+    section["figures"] = [placed(key, figure, specs) for figure in figures]
+    return filled(title, [section], specs)
+
+
 def _section(
     experiment: Experiment,
     figures: Sequence[Figure],
