@@ -170,10 +170,10 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
     without = CliRunner().invoke(app, [*out[:-4], "--budget", "1"], env={"COLUMNS": "120"}).stdout
     assert "target" not in without and "– : no round was evaluated within the budget." in without
     assert CliRunner().invoke(app, out).exit_code == 0
-    (table := tmp_path / "runs" / "budget.csv").write_text(kept := table.read_text() + "mine,,,,,,,,\n")
+    (left := tmp_path / "runs" / "budget.csv").write_text(kept := left.read_text() + "mine,,,,,,,,\n")
     told = CliRunner().invoke(app, out)
     assert told.exit_code and "budget.csv' was changed since descant wrote it" in str(told.exception)
-    assert table.read_text() == kept
+    assert left.read_text() == kept
 
 
 def test_a_table_of_somebody_else_is_kept_and_nothing_is_run(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from descant import written
 from descant.errors import SettingError
+from descant.files import write_bytes
 from descant.report import Report
 
 
@@ -112,15 +112,15 @@ def test_an_export_that_was_stopped_half_way_is_gone_on_with(
     report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Report(report.experiments[0].entries[0].runs).save(tmp_path, "md")
-    real, left = written.write_bytes, [1]
+    left = [1]
 
     def stops(path: Path, pieces: list[bytes]) -> None:
         if not left:
             raise OSError("stopped")
         left.pop()
-        real(path, pieces)
+        write_bytes(path, pieces)
 
-    monkeypatch.setattr(written, "write_bytes", stops)
+    monkeypatch.setattr("descant.written.write_bytes", stops)
     with pytest.raises(OSError, match="stopped"):
         report.save(tmp_path, "md")
     monkeypatch.undo()
