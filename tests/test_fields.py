@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from descant.errors import SettingError, shown, unknown
+from descant.catalog import build
+from descant.errors import SettingError, require, shown, unknown
 from descant.fields import Checked
 from descant.methods import Ditto
 
@@ -81,6 +82,65 @@ def test_an_infinity_is_refused_in_a_field_of_descants_own_and_left_to_its_autho
     for infinite in (float("inf"), -float("inf"), (1.0, float("inf"))):
         with pytest.raises(SettingError, match=r"Mine.lam = .*: it must be a finite number"):
             Mine(lam=infinite)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranged(Checked):
+    needed: int
+    few: int | None = None
+    share: int | float = 0.5
+    free: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, "needed", self.needed > 0, "a positive number of rounds")
+        require(self, "few", self.few is None or 1 <= self.few <= 16, "from 1 to 16, or nothing")
+        require(self, "share", self.share >= 0, "zero or more")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"needed": 1, "few": 2.5}, "few = 2.5: it must be a whole number from 1 to 16 or nothing"),
+        ({"needed": 1.5, "few": 2.5}, "needed = 1.5: it must be a positive whole number of rounds"),
+        (
+            {"needed": 1, "few": "x", "free": "x"},
+            "few = 'x': it must be a whole number or nothing",
+        ),  # not made at all
+        ({"needed": 1, "share": "x"}, "share = 'x': it must be a whole number or a number"),
+        ({"needed": 1, "free": None}, "free = None: it must be a whole number"),
+    ],
+)
+def test_a_field_that_must_be_a_whole_number_says_in_which_range(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        Ranged(**given)
+    assert str(refused.value) == f"Ranged.{said}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "said"),
+    [
+        (
+            "methods",
+            {"name": "hush", "bits": 2.5},
+            "hush.bits = 2.5: it must be a whole number from 1 to 16 or nothing",
+        ),
+        (
+            "methods",
+            {"name": "ditto", "after": 2.5, "solver": "fedavg"},
+            "a positive whole number of rounds or nothing",
+        ),
+        (
+            "methods",
+            {"name": "ditto", "solver": {"name": "fedavg", "steps": "x"}},
+            "ditto.solver.steps = 'x': it must be",
+        ),
+        ("partitions", {"name": "labels", "clients": 5, "labels": 2.5}, "it must be a positive whole number"),
+    ],
+)
+def test_so_does_a_field_in_a_file(kind: str, spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        build(kind, spec)
 
 
 def test_what_a_class_above_allows_is_allowed() -> None:

@@ -75,6 +75,25 @@ def test_the_table_has_the_figures_of_the_benign_and_marks_collapses(found: dc.R
     assert "★" in repr(found) and "Together, clean: 0." in repr(found)
 
 
+def test_tables_and_page_say_where_methods_did_not_compute_equally_much(found: dc.Robustness) -> None:
+    table = found.table()
+    lasting = table.filter(pl.col("collapsed") == 0)
+    assert lasting["equal_compute"].all() and table.filter(pl.col("collapsed") > 0)["equal_compute"].to_list() == [
+        None
+    ]
+    assert not any("equal compute" in line for line in found._report().notices())
+    methods = METHODS | {"More": Local(steps=3, batch=4)}
+    other = dc.robustness(task(), DATA, methods, attacks=ATTACKS, fractions=[0, 0.5], seeds=2, **HOW)
+    table = other.table()
+    for place, row in zip(other.runs, table.to_dicts(), strict=True):
+        spent = [run.rounds["examples"].sum() / 6 for run in other.runs[place]]
+        assert row["examples_per_client"] == pytest.approx(np.mean(spent))
+    assert table.filter(pl.col("collapsed") == 0)["equal_compute"].to_list() == [False] * 8
+    assert other.worst()["equal_compute"].to_list() == [None, False, False]
+    note = "Not at equal compute: example gradients a client are 16 (Together, Alone); 48 (More)."
+    assert note in other._report().notices()
+
+
 def test_the_worst_attack_is_the_one_that_collapses(found: dc.Robustness) -> None:
     worst = found.worst()
     assert worst["method"].to_list() == ["Together", "Alone"]
@@ -104,6 +123,10 @@ def test_tables_and_page_are_files(found: dc.Robustness, tmp_path: Path) -> None
     assert "because papers print it" in page and "★" in page and "Collapses" in page
     (tmp_path / "there" / ".descant-report").unlink()  # as older versions left it
     assert found.save(tmp_path / "there") == written
+    written[0].write_text(kept := written[0].read_text().replace("Together", "Mine"))
+    with pytest.raises(SettingError, match=r"robustness\.csv' was changed since descant wrote it"):
+        found.save(tmp_path / "there")
+    assert written[0].read_text() == kept
 
 
 @pytest.mark.slow

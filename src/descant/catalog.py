@@ -22,6 +22,7 @@ from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
 from descant.data import PARTITIONS, DataError, FederatedData, Partition
 from descant.datasets import DATASETS
 from descant.errors import SettingError, TaskError, names_field, renamed, shown, unknown
+from descant.fields import in_range
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
@@ -177,7 +178,15 @@ def _values(
     for field in settings:
         if field not in known:
             raise SettingError(f"{where}.{field}: {unknown(f'setting of {what}', str(field), known)}")
-    values = {field: _value(f"{where}.{field}", known[field], value) for field, value in settings.items()}
+    values = {}
+    for field, value in settings.items():
+        at, kind = f"{where}.{field}", known[field]
+        try:
+            values[field] = _value(at, kind, value)
+        except SettingError as error:
+            if not str(error).startswith(f"{at} = "):  # of a part inside
+                raise
+            raise SettingError(in_range(str(error), (kind, *get_args(kind)), make, field, settings)) from None
     missing = [p.name for p in parameters_of(make)[leading:] if p.default is p.empty and p.name not in values]
     if missing:
         raise SettingError(f"{'' if what == where else f'{where}: '}{what} needs a value for {', '.join(missing)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from inspect import get_annotations, isabstract
@@ -16,6 +16,7 @@ import numpy as np
 from descant.errors import SettingError, shown
 
 _EXAMPLES = 3  # classes that an error names
+_BELOW_ALL = -1  # a whole number that no range of a part holds
 _WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -55,9 +56,38 @@ def check_fields(part: Any) -> None:
             value = _tuples(value)
             object.__setattr__(part, name, value)  # frozen: completed once, here
         if not any(_fits(kind, value) for kind in kinds):
-            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: {_remedy(kinds, value)}")
+            given = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
+            remedy = in_range(_remedy(kinds, value), kinds, cls, name, given)
+            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: {remedy}")
         if finite and _infinite(value):
             raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: it must be a finite number")
+
+
+def in_range(said: str, kinds: tuple[Any, ...], cls: Any, name: str, given: Mapping[str, Any]) -> str:
+    """What an error says of a field that must be a whole number, with the range that the class `cls` allows.
+
+    The range stands in the class's own checks alone. What they say of -1, which is in no range, is the range:
+    `given` are the other fields, which a class may need to be made, and may be wrong themselves.
+    """
+    if int not in kinds or float in kinds or not (isinstance(cls, type) and is_dataclass(cls)):
+        return said
+    for others in (given, {}):
+        try:
+            cls(**{**others, name: _BELOW_ALL})
+        except SettingError as error:
+            start, must, what = str(error).partition(": it must be ")
+            if must and start == f"{cls.__name__}.{name} = {_BELOW_ALL}":
+                return said.replace(_WORDS[int], _whole(what.removesuffix(f", or {_WORDS[NoneType]}")), 1)
+        except Exception:  # a field that is needed and missing, or of a kind that the class cannot be made with
+            continue
+    return said
+
+
+def _whole(what: str) -> str:
+    """A whole number in the range that `what` says, as in 'from 1 to 16'."""
+    if "a positive number" in what:
+        return what.replace("a positive number", "a positive whole number")
+    return f"{_WORDS[int]}{' ' if what.startswith('from ') else ', '}{what}"
 
 
 @lru_cache(maxsize=256)

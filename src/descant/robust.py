@@ -19,10 +19,10 @@ from descant.experiment.attackgrid import Place, attack_grid, percent
 from descant.experiment.declaration import Settings
 from descant.experiment.objects import Problem, object_cell
 from descant.experiment.outcomes import outcomes, outcomes_frame, worst_cases
-from descant.files import claim_folder, write
+from descant.files import claim_folder, write_bytes
 from descant.methods import Method
 from descant.task import Task
-from descant.written import check_names, claim_names
+from descant.written import check_names, write_ours
 
 if TYPE_CHECKING:  # tables and charts are imported where they are used
     import altair as alt
@@ -130,7 +130,8 @@ class Robustness:
         Where a seed collapsed there are no figures; `collapsed` counts these seeds, and `collapsed_round` is the
         earliest. `assumed` is what the method's defence takes the number or share of attackers to be, and null
         where it has none that does, or takes it to be the most that it survives; `in_table` is false in the grid of
-        assumed attackers.
+        assumed attackers. `examples_per_client` are example gradients of the whole run, and `equal_compute` is
+        false where those of the methods differ under the same attack by the same share.
         """
         return outcomes_frame(outcomes(self.runs, rule, first), self._metric)
 
@@ -158,18 +159,16 @@ class Robustness:
         self, folder: str | Path, *, rule: str | None = None, first: int = 0, title: str | None = None
     ) -> list[Path]:
         """Write the table (`robustness.csv`, `robustness.parquet`) and the page (`robustness.html`) to a folder."""
-        from descant.experiment.frames import write_table
+        from descant.experiment.frames import as_parquet
 
         folder = Path(folder)
         check_files(folder)
         claim_folder(folder)
-        claim_names(folder, TABLES)
-        table, page = self.table(rule, first), self._report(rule, first, title).html()
-        texts = {"robustness.csv": table.write_csv(), "robustness.html": page}
-        for name, text in texts.items():
-            write(folder / name, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-        write_table(folder / "robustness.parquet", table)
-        return [folder / f"robustness.{kind}" for kind in ("csv", "parquet", "html")]
+        table, page = self.table(rule, first), folder / "robustness.html"
+        text = self._report(rule, first, title).html()
+        write_ours(folder, dict(zip(TABLES, (table.write_csv().encode(), as_parquet(table)), strict=True)))
+        write_bytes(page, [text.encode()])  # a page has a mark of its own
+        return [*(folder / name for name in TABLES), page]
 
     @property
     def _metric(self) -> str:

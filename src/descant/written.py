@@ -1,42 +1,63 @@
 """Files that descant writes beside those of others: tables and pictures that may be replaced, and nothing else.
 
-A folder's list of the names that were written there tells which are ours.
+A folder's list of what was written there tells which files are ours: by their contents, as a name tells nothing of
+who wrote a file, or changed it since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from descant.errors import SettingError
-from descant.files import naming, write
+from descant.files import naming, write, write_bytes
 
-_LIST = ".descant-report"  # in a folder: the names of the files that were written there, one a line
+_LIST = ".descant-report"  # in a folder: the files that were written there, as lines of `sha256sum`
+_BETWEEN = "  "  # a checksum and the name
 
 
 def check_names(folder: Path, names: Iterable[str], header: str | None = None) -> None:
-    """Refuse names of files in a folder that somebody else wrote. A table that begins with `header` is ours."""
+    """Refuse names of files in a folder that somebody else wrote, or changed since descant did.
+
+    A table that is in no list, and begins with `header`, is ours too.
+    """
     ours = _listed(folder)
+    listed = {line.partition(_BETWEEN)[2] for line in ours}
     for name in names:
         path = folder / name
-        if path.exists() and name not in ours and not (header and _begins(path, header)):
+        if not path.exists() or (path.is_file() and _line(name, _read(path)) in ours):
+            continue
+        if name in listed:
+            remedy = "rename it if you want to keep it, or remove it first"
+            raise SettingError(f"'{path}' was changed since descant wrote it: {remedy}")
+        if not (header and path.is_file() and _read(path).startswith(header.encode())):
             remedy = "choose another folder, or remove it first"
             raise SettingError(f"'{path}' is there already, and descant did not write it: {remedy}")
 
 
-def claim_names(folder: Path, names: Iterable[str]) -> None:
-    """List names in a folder as ours, before they are written."""
-    listed = "\n".join(sorted(_listed(folder) | set(names)))
-    write(folder / _LIST, lambda temporary: temporary.write_text(listed, encoding="utf-8"))
+def write_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into a folder, by their names, and list them there as ours.
+
+    The list comes first, and keeps what it had: a file is known whenever the program is stopped.
+    """
+    lines = _listed(folder) | {_line(name, content) for name, content in contents.items()}
+    text = "\n".join(sorted(lines, key=lambda line: line.partition(_BETWEEN)[::-1]))
+    write(folder / _LIST, lambda temporary: temporary.write_text(f"{text}\n", encoding="utf-8"))
+    for name, content in contents.items():
+        write_bytes(folder / name, [content])
 
 
 def _listed(folder: Path) -> set[str]:
     path = folder / _LIST
-    return set(path.read_text(encoding="utf-8").split("\n")) if path.exists() else set()
+    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    return {line for line in lines if _BETWEEN in line}
 
 
-def _begins(path: Path, header: str) -> bool:
-    if not path.is_file():
-        return False
-    with naming(path), path.open("rb") as file:
-        return file.read(len(header.encode())) == header.encode()
+def _line(name: str, content: bytes) -> str:
+    return f"{sha256(content).hexdigest()}{_BETWEEN}{name}"
+
+
+def _read(path: Path) -> bytes:
+    with naming(path):
+        return path.read_bytes()

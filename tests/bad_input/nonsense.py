@@ -193,7 +193,7 @@ OVERRIDES: list[tuple[str, str]] = [
     ("method=os:", "method"),
     ("aggregator=[]", "aggregator = []: it must be an Aggregator"),
     ("codec={name: uniform, nearest: maybe}", "codec.nearest = 'maybe': it must be true or false"),
-    ("codec={name: uniform, bits: 2.5}", "codec.bits = 2.5: it must be a whole number"),
+    ("codec={name: uniform, bits: 2.5}", "codec.bits = 2.5: it must be a whole number from 1 to 16"),
     ("aggregator=mode", "aggregator: there is no aggregator called 'mode'"),
     ("aggregator={name: geometric-median, cap: 0}", "aggregator.cap = 0"),
     ("aggregator={name: centered-clipping, tau: .inf}", "aggregator.tau = inf"),

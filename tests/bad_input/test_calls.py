@@ -64,7 +64,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: FedAvg(lr=True), "FedAvg.lr = True"),
     (lambda: FedAvg(lr=None), "FedAvg.lr = None"),
     (lambda: FedAvg(weighted="no"), "FedAvg.weighted = 'no': it must be true or false"),
-    (lambda: FedAvg(steps=1.5), "FedAvg.steps = 1.5: it must be a whole number or nothing"),
+    (lambda: FedAvg(steps=1.5), "FedAvg.steps = 1.5: it must be a positive whole number or nothing"),
     (lambda: FedAvg(optimizer="adam"), "FedAvg.optimizer = 'adam': that is the name of one; .* Adam()"),
     (
         lambda: FedAvg(optimizer="adamw"),

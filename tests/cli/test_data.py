@@ -52,7 +52,7 @@ def test_show_says_who_was_left_out(file: str) -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(("format", "begins"), [("html", b"<!DOCTYPE html>"), ("png", b"\x89PNG")])
+@pytest.mark.parametrize(("format", "begins"), [("html", b"<!doctype html>"), ("png", b"\x89PNG")])
 def test_show_draws_who_holds_what(tmp_path: Path, file: str, format: str, begins: bytes) -> None:
     where = tmp_path / f"drawn.{format}"
     assert str(where) in show(file, "--format", format, "--out", str(where)).replace("\n", "")
@@ -64,11 +64,14 @@ def test_show_draws_who_holds_what(tmp_path: Path, file: str, format: str, begin
     assert done.status == 2 and "is there already, and is no page or picture that descant wrote" in done.err
     assert where.read_text() == "my notes"
     assert b'src="http' not in drawn  # it opens without a network
+    if format == "html":
+        assert b"5 clients, 1,797 examples" in drawn and b'"width":"container"' in drawn  # as wide as the window
+        assert drawn.count(b'name="generator"') == 1
 
 
 def test_show_draws_what_the_name_of_the_file_says(tmp_path: Path, file: str) -> None:
     show(file, "--out", str(tmp_path / "drawn.html"))
-    assert (tmp_path / "drawn.html").read_text().lstrip().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "drawn.html").read_text().lstrip().startswith("<!doctype html>")
     for format, name in (("png", "a.html"), ("html", "a.png"), ("text", "a.html"), ("text", "a.txt")):
         done = descant("data", "show", file, "--format", format, "-o", name, cwd=tmp_path)
         assert done.status == 2 and f"--out = '{name}': a chart is a file that ends in ." in done.err

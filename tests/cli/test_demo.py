@@ -12,10 +12,12 @@ import pytest
 from rich.console import Console
 
 from descant.cli import demo
+from descant.errors import SettingError
 from descant.experiment import Run
 from descant.report import Report
 from descant.report.advice import advice
 from descant.report.gather import Experiment, gather
+from tests.bad_input.calling import descant
 
 
 def shown(folder: Path) -> str:
@@ -33,6 +35,24 @@ def test_every_method_has_as_many_trials_and_as_many_gradients() -> None:
             assert spec["steps"] + spec.get("solver", {}).get("steps", 0) == demo._STEPS
 
 
+def test_a_page_of_somebody_else_is_kept_and_nothing_is_run(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("my notes")
+    with pytest.raises(SettingError, match=r"report\.html' is there already"):
+        shown(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_an_interruption_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("descant.cli.demo.run_demo", stopped)
+    monkeypatch.setattr("descant.datasets.fetch.fetch", stopped)
+    for command in (["demo", "-o", str(tmp_path)], ["data", "fetch", "mnist", "--root", str(tmp_path)]):
+        done = descant(*command, cwd=tmp_path)
+        assert done.status == 130 and "interrupted; the same command goes on from here" in done.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("panels", [1, 2])
 def test_a_short_demo_prints_a_sentence_a_panel_and_writes_a_page(
@@ -45,7 +65,9 @@ def test_a_short_demo_prints_a_sentence_a_panel_and_writes_a_page(
         "PANELS": demo.PANELS[:panels],
     }.items():
         monkeypatch.setattr(demo, name, value)
+    monkeypatch.chdir(Path(__file__).parents[2] if panels == 1 else tmp_path)
     text = shown(tmp_path)
+    assert ("examples/first.yaml" in text) is (panels == 1), "files are named where they are"
     assert (
         len(re.findall(r"^Here: (train alone|personalize|share one model)\.", text, flags=re.MULTILINE)) == panels
     )

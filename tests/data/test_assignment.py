@@ -88,6 +88,7 @@ def test_unused_examples_are_not_read() -> None:
         ([*IDS[:-1], 12], "example 11 to client 12, which is out of range"),
         ([-1] * 12, "leaves every example unused"),
         ([0.0] * 12, "must be a flat sequence of integers, not float64"),
+        (["Ulm"] * 12, "the first 'Ulm': give numbers from 0 on, or the examples of each name, as in {'Ulm': "),
         ([], "assignment is empty"),
         ([0, 2] * 6, r"client '1': the assignment gives it no examples"),
         ([[0, 1, 2], []], r"client '1': the assignment gives it no examples"),

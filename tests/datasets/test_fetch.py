@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import tarfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from descant import files
 from descant.data import DataError
 from descant.datasets import DATASETS
 from descant.datasets.fetch import NEEDS, fetch, fetch_file
@@ -111,6 +113,8 @@ def test_a_corrupted_download_is_refused_and_not_kept(tmp_path: Path, server: Se
     with pytest.raises(DataError, match="that of the published file") as caught:
         fetch_file(Download("f.bin", server.url(), MD5), tmp_path)
     assert caught.value.file == tmp_path / "f.bin" and list(tmp_path.iterdir()) == []
+    assert f"what came from {server.url()} was not kept; fetch it again, or download it" in str(caught.value)
+    assert "remove" not in str(caught.value), "there is nothing to remove"
 
 
 def test_a_file_that_changed_on_disk_is_noticed(tmp_path: Path, server: Server) -> None:
@@ -120,11 +124,40 @@ def test_a_file_that_changed_on_disk_is_noticed(tmp_path: Path, server: Server) 
     assert server.asked == []
 
 
+def test_so_is_one_that_is_known_by_its_contents(tmp_path: Path) -> None:
+    (file := tmp_path / "heart-disease" / "processed.cleveland.data").parent.mkdir()
+    file.write_text("<html>please log in</html>")
+    with pytest.raises(DataError, match="the published file 18,461: remove it and fetch it again"):
+        fetch("heart-disease", tmp_path)
+    assert file.is_file()
+
+
+def test_a_full_disk_is_told_as_such_and_what_came_is_kept(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, put = 300_000, files._put
+
+    def little(descriptor: int, raw: memoryview, offset: int) -> int:
+        if offset >= room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return put(descriptor, raw[: room - offset], offset)
+
+    monkeypatch.setattr(files, "_put", little)
+    said = r"f\.bin\.part' cannot be read or written: the disk is full; make room.*; the 300,000 bytes that came"
+    with pytest.raises(DataError, match=said) as caught:
+        fetch_file(Download("f.bin", server.url(), MD5), tmp_path)
+    assert "network" not in str(caught.value)
+    monkeypatch.undo()
+    assert fetch_file(Download("f.bin", server.url(), MD5), tmp_path).read_bytes() == CONTENTS
+    assert server.asked == [None, "bytes=300000-"]
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/file", "http://no-such-host.invalid/file"])
 def test_without_a_network_it_says_which_file_to_put_where(tmp_path: Path, url: str) -> None:
     with pytest.raises(DataError, match="download it elsewhere and put it there") as caught:
         fetch_file(Download("f.bin", url, MD5), tmp_path)
     assert url in str(caught.value) and str(tmp_path / "f.bin") in str(caught.value)
+    assert "Errno" not in str(caught.value)
 
 
 def test_a_page_that_is_gone_is_said(tmp_path: Path, server: Server) -> None:
@@ -132,16 +165,16 @@ def test_a_page_that_is_gone_is_said(tmp_path: Path, server: Server) -> None:
         fetch_file(Download("f.bin", server.url("/gone"), MD5), tmp_path)
 
 
-def packed(kind: str, name: str) -> bytes:
+def packed(kind: str, name: str, inside: bytes = b"inside") -> bytes:
     stream = io.BytesIO()
     if kind == "zip":
-        with zipfile.ZipFile(stream, "w") as archive:
-            archive.writestr(name, b"inside")
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, inside)
     else:
         with tarfile.open(fileobj=stream, mode="w:gz") as archive:
             member = tarfile.TarInfo(name)
-            member.size = 6
-            archive.addfile(member, io.BytesIO(b"inside"))
+            member.size = len(inside)
+            archive.addfile(member, io.BytesIO(inside))
     return stream.getvalue()
 
 
@@ -171,13 +204,22 @@ def test_an_archive_that_is_none_is_refused_and_not_kept(tmp_path: Path, server:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_archive_with_damaged_contents_is_refused_and_not_kept(tmp_path: Path, server: Server) -> None:
+    raw = bytearray(packed("zip", "data.bin", bytes(range(256)) * 400))
+    raw[30 + len("data.bin")] = 0xFF  # where the compressed bytes begin
+    server.files["/damaged"] = bytes(raw)
+    with pytest.raises(DataError, match=r"cannot be unpacked .* was not kept"):
+        fetch_file(Download("f.zip", server.url("/damaged"), unpack=True), tmp_path)
+    assert not list(tmp_path.glob("f.*"))
+
+
 def test_a_data_set_fetches_all_that_it_needs(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("mnist", "qmnist-labels"):
         monkeypatch.setitem(SOURCES, name, Source((Download(f"{name}.bin", server.url(), MD5),)))
-    files = fetch("mnist-by-writer", tmp_path)
-    assert files == [tmp_path / "mnist" / "mnist.bin", tmp_path / "qmnist-labels" / "qmnist-labels.bin"]
+    found = fetch("mnist-by-writer", tmp_path)
+    assert found == [tmp_path / "mnist" / "mnist.bin", tmp_path / "qmnist-labels" / "qmnist-labels.bin"]
 
 
 def test_what_cannot_be_downloaded_says_what_to_do(tmp_path: Path) -> None:

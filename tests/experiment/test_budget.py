@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
 from hypothesis import given
@@ -28,7 +30,7 @@ def run_of(
     sizes = {part: np.array([3, 3]) for part in ("train", "valid", "test")}
     history = History("accuracy" if higher else "error", higher, Federation(["a", "b"], sizes))
     for t, (up, down) in enumerate(spent, start=1):
-        history.rounds.append({"round": t, "bytes_up": up, "bytes_down": down})
+        history.rounds.append({"round": t, "bytes_up": up, "bytes_down": down, "examples": 6})
     for t in range(len(spent) + 1):
         columns = {f"test_{history.metric}": np.full(2, test[t])}
         if valid is not None:
@@ -135,7 +137,7 @@ def settings() -> dict[str, Any]:
 
 
 def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> None:
-    methods = {"alone": {"name": "local", "steps": 1}, "together": {"name": "fedavg", "steps": 1}}
+    methods = {"alone": {"name": "local", "steps": 2}, "together": {"name": "fedavg", "steps": 1}}
     data = {"name": "synthetic", "clients": 4, "samples": 20, "dim": 4, "classes": 3}
     file = tmp_path / "budget.yaml"
     file.write_text(yaml.safe_dump({"data": data, "methods": methods, "rounds": 3, "mode": "vmap"}))
@@ -151,10 +153,27 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
             assert (row["value"], row["reached"]) == (accuracy, int(round > 0))
         else:
             assert (row["value"], row["reached"]) == ((reaching(run, 0.001) or (0, None))[1], 1)
-    assert len(rows) == 4 and (tmp_path / "runs" / "budget.csv").is_file()
+        spent = run.rounds.filter(pl.col("round") <= (row["round"] or 0))["examples"].sum() / 4
+        assert row["examples_per_client"] == (spent if row["reached"] else None)
+        assert row["equal_compute"] is (False if row["reached"] else None)
+    assert len(rows) == 4 and sum(row["reached"] for row in rows) == 4
+    table = pl.read_csv(tmp_path / "runs" / "budget.csv")
+    assert table["equal_compute"].to_list() == [row["equal_compute"] for row in rows]
     again = CliRunner().invoke(app, out)  # its own table is replaced
     assert again.exit_code == 0, again.output
-    assert "together" in CliRunner().invoke(app, out, env={"COLUMNS": "120"}).stdout
+    shown = " ".join(CliRunner().invoke(app, out, env={"COLUMNS": "120"}).stdout.split())
+    assert re.search(
+        r"Within 500 B: not at equal compute: example gradients a client are \d+ \(together\); \d+", shown
+    )
+    assert "To accuracy 0.001: not at equal compute" in shown
+    assert "A target is reached in" in shown and "– :" not in shown
+    without = CliRunner().invoke(app, [*out[:-4], "--budget", "1"], env={"COLUMNS": "120"}).stdout
+    assert "target" not in without and "– : no round was evaluated within the budget." in without
+    assert CliRunner().invoke(app, out).exit_code == 0
+    (left := tmp_path / "runs" / "budget.csv").write_text(kept := left.read_text() + "mine,,,,,,,,\n")
+    told = CliRunner().invoke(app, out)
+    assert told.exit_code and "budget.csv' was changed since descant wrote it" in str(told.exception)
+    assert left.read_text() == kept
 
 
 def test_a_table_of_somebody_else_is_kept_and_nothing_is_run(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.cells import Cell, FromFile
 from descant.experiment.grid import Grid, comparison
-from descant.experiment.table import rows, unequal
+from descant.experiment.table import compute_note, count, rows
 
 
 def from_files(grid: Grid) -> list[FromFile]:
@@ -81,10 +82,18 @@ def test_a_row_is_the_mean_and_the_sample_deviation_over_seeds() -> None:
     assert found["together"].spread[figure] == pytest.approx(np.std(each, ddof=1))
 
 
+@pytest.mark.parametrize(
+    ("value", "told"), [(0, "0"), (0.024, "0.024"), (2.46, "2.5"), (6.0, "6"), (9.99, "10"), (1234.4, "1,234")]
+)
+def test_few_gradients_a_client_are_not_none(value: float, told: str) -> None:
+    assert count(value) == told
+
+
 def test_unequal_compute_is_noticed() -> None:
     methods = {"one": {"name": "local", "steps": 1}, "two": {"name": "local", "steps": 2}}
-    assert set(unequal(rows(labelled(comparison(values(methods=methods)).run())))) == {"one", "two"}
-    assert unequal(rows(labelled(comparison(values()).run()))) == {}
+    said = compute_note(rows(labelled(comparison(values(methods=methods)).run())))
+    assert re.fullmatch(r"Not at equal compute: example gradients a client are \d+ \(one\); \d+ \(two\)\.", said)
+    assert compute_note(rows(labelled(comparison(values()).run()))) == ""
 
 
 def test_a_method_may_have_settings_of_the_run_for_itself() -> None:

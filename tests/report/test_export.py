@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from descant.errors import SettingError
+from descant.files import write_bytes
 from descant.report import Report
 
 
@@ -50,9 +51,9 @@ def test_latex_escapes_what_latex_would_read(report: Report, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_every_figure_is_drawn_as_a_picture(report: Report, tmp_path: Path) -> None:
     figures = next(iter(report.figures.values()))
-    written = report.save(tmp_path, "svg")
-    assert [path.name for path in written] == [f"synthetic-{figure.key}.svg" for figure in figures]
-    for path, figure in zip(written, figures, strict=True):
+    paths = report.save(tmp_path, "svg")
+    assert [path.name for path in paths] == [f"synthetic-{figure.key}.svg" for figure in figures]
+    for path, figure in zip(paths, figures, strict=True):
         text = path.read_text()
         assert text.startswith("<svg") and figure.title in text
         assert "var(--" not in text, "colours of its own: a picture has no style sheet"
@@ -82,16 +83,48 @@ def test_a_notebook_shows_the_page(report: Report, tmp_path: Path) -> None:
 def test_files_of_earlier_exports_are_replaced_and_nobody_elses(
     report: Report, tmp_path: Path, format: str
 ) -> None:
+    older = Report(report.experiments[0].entries[0].runs).save(tmp_path / "first", format)
+    before = [path.read_bytes() for path in older]
     paths = report.save(tmp_path / "first", format)
-    first = [path.read_bytes() for path in paths]
-    paths[0].write_text("older")
-    assert [path.read_bytes() for path in report.save(tmp_path / "first", format)] == first
+    assert paths == older and all(path.read_bytes() != raw for path, raw in zip(paths, before, strict=True))
     other = tmp_path / "other" / paths[-1].name
     other.parent.mkdir()
     other.write_text("my notes")
     with pytest.raises(SettingError, match="is there already, and descant did not write it: choose another folder"):
         report.save(other.parent, format)
     assert other.read_text() == "my notes" and list(other.parent.iterdir()) == [other]
+
+
+@pytest.mark.parametrize("format", ["csv", "md", "latex"])
+def test_an_exported_file_that_somebody_changed_is_kept(report: Report, tmp_path: Path, format: str) -> None:
+    paths = report.save(tmp_path, format)
+    text = paths[-1].read_text() + "a remark of mine\n"
+    paths[-1].write_text(text)
+    there = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(SettingError, match=f"{paths[-1].name}' was changed since descant wrote it: rename it"):
+        report.save(tmp_path, format)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == there
+    paths[-1].rename(tmp_path / "mine")
+    assert report.save(tmp_path, format) == paths and (tmp_path / "mine").read_text() == text
+
+
+def test_an_export_that_was_stopped_half_way_is_gone_on_with(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Report(report.experiments[0].entries[0].runs).save(tmp_path, "md")
+    left = [1]
+
+    def stops(path: Path, pieces: list[bytes]) -> None:
+        if not left:
+            raise OSError("stopped")
+        left.pop()
+        write_bytes(path, pieces)
+
+    monkeypatch.setattr("descant.written.write_bytes", stops)
+    with pytest.raises(OSError, match="stopped"):
+        report.save(tmp_path, "md")
+    monkeypatch.undo()
+    assert all(report.experiments[0].entries[2].label in path.read_text() for path in report.save(tmp_path, "md"))
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(report: Report, tmp_path: Path) -> None:

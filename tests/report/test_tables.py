@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from descant.report import Report
+from descant.report.page import facts
 from descant.report.tables import all_figures, differences, notices, overview, summary_rows, worst_served
 
 
@@ -83,3 +85,24 @@ def test_settings_that_differ_are_listed_and_others_are_not(report: Report) -> N
     names = [row[0].text for row in differences(report.experiments[0]).rows]
     assert "method" in names and "method.steps" in names
     assert not {"rounds", "seed", "cohort", "data.clients"} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {
+                "partition": {"name": "dirichlet", "clients": 8, "alpha": 0.5, "overlap": False},
+                "valid": 0.2,
+                "seed": 0,
+            },
+            "8 clients (partition dirichlet (alpha 0.5, overlap false), valid 0.2);",
+        ),
+        ({"partition": {"name": "iid", "clients": 8}, "least": None}, "8 clients (partition iid);"),
+        ({"parts": ["a", {"name": "b", "x": True}]}, "8 clients (parts [a, b (x true)]);"),
+        ({}, "8 clients;"),
+    ],
+)
+def test_data_are_told_as_a_settings_file_writes_them(settings: dict[str, Any], told: str) -> None:
+    task = {"parameters": 5, "loss": "cross_entropy", "metric": "accuracy"}
+    assert facts({"data": {"clients": 8, "settings": settings}, "task": task}).startswith(told)

@@ -277,8 +277,10 @@ def demo(
 ) -> None:
     """Turn one dial on handwritten digits: train alone, personalize or share one model? Writes a report."""
     from descant.cli.demo import run_demo
+    from descant.cli.options import interruptible
 
-    run_demo(folder, out, quiet)
+    with interruptible():
+        run_demo(folder, out, quiet)
 
 
 app.command()(theory)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from descant.experiment.budget import Goals
 
-_TABLE = ("budget.csv",)
+_TABLE = "budget.csv"
 
 
 def budget(
@@ -41,17 +41,19 @@ def budget(
     """Run a comparison, and print test accuracy within budgets of bytes and the bytes that targets cost.
 
     The file has what that of a comparison has, and `budgets` (bytes of all clients, up and down) and `targets` (of
-    the mean test metric); the options of the same names take their place. The table is left in the grid's folder
-    too, as budget.csv. Runs that are finished already are read, not run again, as by `descant compare`.
+    the mean test metric); the options of the same names take their place. Runs that are finished already are read,
+    not run again, as by `descant compare`.
+
+    The table is left in the grid's folder too, as budget.csv. It has the example gradients that a client took until
+    the row's round (`examples_per_client`); `equal_compute` is false where methods differ in them for a goal.
     """
     from descant.cli.events import emit
     from descant.comparison import Comparison
     from descant.experiment.budget import Goals, budget_frame, check_parts, check_targets
     from descant.experiment.grid import COMPARED, comparison, refuse_unknown
     from descant.experiment.settings import RunSettings, read_settings
-    from descant.files import write
     from descant.task.measures import resolve
-    from descant.written import check_names, claim_names
+    from descant.written import check_names, write_ours
 
     values = read_settings(file, set)
     own = ("budgets", "targets", "papers")
@@ -59,7 +61,7 @@ def budget(
     said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
     where = options.grid_folder(folder, file)
-    check_names(where, _TABLE, "method,budget,target,")  # before anything runs
+    check_names(where, [_TABLE], "method,budget,target,")  # before anything runs
     grid = comparison(values, where)
     for cell in grid.cells:
         assert isinstance(cell.settings, RunSettings)
@@ -68,8 +70,7 @@ def budget(
     found = Comparison(run for _, run in options.carried_out(grid, first, quiet, as_json))
     frame = budget_frame(found.runs, goals, rule=round.asked, first=first)
     assert grid.folder is not None
-    claim_names(grid.folder, _TABLE)
-    write(grid.folder / _TABLE[0], frame.write_csv)
+    write_ours(grid.folder, {_TABLE: frame.write_csv().encode()})
     if as_json:
         for line in frame.to_dicts():
             emit({"event": "budget"} | line)
@@ -83,21 +84,23 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
     import polars as pl
 
     from descant.cli.fit import Column, print_fitted
-    from descant.experiment.table import human_bytes, with_spread
+    from descant.experiment.table import compute_said, human_bytes, with_spread
 
     amount = _count if goals.papers else human_bytes
     names = frame["method"].unique(maintain_order=True).to_list()
-    columns = []
+    columns, notes = [], {}
     for goal in goals.budgets:
         rows = frame.filter(pl.col("budget") == goal).to_dicts()
         cells = [with_spread(r["value"], r["spread"]) if r["reached"] else "–" for r in rows]
         columns.append(Column(f"{metric} within {amount(goal)}", _marked(cells, rows)))
+        notes[f"Within {amount(goal)}"] = compute_said(_spent(rows))
     for target in goals.targets:
         rows = frame.filter(pl.col("target") == target).to_dicts()
         cells = [_cost(row, amount) if row["reached"] else "never" for row in rows]
         columns.append(
             Column(f"{'numbers' if goals.papers else 'bytes'} to {metric} {target:g}", _marked(cells, rows))
         )
+        notes[f"To {metric} {target:g}"] = compute_said(_spent(rows))
     print_fitted(console, "method", names, columns)
     if goals.papers:
         console.print(
@@ -106,11 +109,14 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
         )
     else:
         console.print("Bytes of all clients, up and down.")
-    console.print(
-        f"A target counts as reached in the first evaluated round whose mean test {metric} is as good. ± is the "
-        "standard deviation over seeds, and '2 of 3' says of how many seeds a figure is. – : no round was "
-        "evaluated within the budget."
-    )
+    if goals.targets:
+        console.print(f"A target is reached in the first evaluated round whose mean test {metric} is as good.")
+    console.print("± is the standard deviation over seeds, and '2 of 3' says of how many seeds a figure is.")
+    if "–" in (cell for column in columns for cell in column.cells):
+        console.print("– : no round was evaluated within the budget.")
+    for of, note in notes.items():
+        if note:
+            console.print(f"{of}: {note[0].lower()}{note[1:]}", markup=False)
 
 
 def _marked(cells: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -119,6 +125,11 @@ def _marked(cells: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
         f"{cell} ({row['reached']} of {row['seeds']})" if 0 < row["reached"] < row["seeds"] else cell
         for cell, row in zip(cells, rows, strict=True)
     ]
+
+
+def _spent(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Example gradients a client until the round of a row, by method."""
+    return {row["method"]: row["examples_per_client"] for row in rows if row["reached"]}
 
 
 def _cost(row: dict[str, Any], amount: Callable[[float], str]) -> str:

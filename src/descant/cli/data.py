@@ -36,6 +36,7 @@ def fetch(
     """Download a data set from its own address, go on with a broken download, and verify what is there."""
     from rich import progress
 
+    from descant.cli.options import interruptible
     from descant.datasets.fetch import fetch as get
 
     columns = (
@@ -45,7 +46,7 @@ def fetch(
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+    with interruptible(), progress.Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         tasks: dict[str, progress.TaskID] = {}
 
         def show(file: str, done: int, total: int | None) -> None:
@@ -109,7 +110,11 @@ def show(
     assert where is not None
     [figure] = holdings_figure(Federation.of(shown))
     if format is Shown.HTML:
-        write_marked(where, figure.chart.to_html(inline=True))  # it opens without a network
+        from descant.cli.holdings import holdings_said
+        from descant.report.page import figures_page
+
+        about = " ".join([f"{holdings_said(shown)}.", *(f"{note}." for note in shown.notes)])
+        write_marked(where, figures_page(f"descant: {shown.name}", shown.name, about, [figure], "data"))
     else:
         figure.chart.save(picture := BytesIO(), format="png", scale_factor=2)
         write_marked(where, picture.getvalue())

@@ -20,13 +20,14 @@ from descant.experiment import Run
 from descant.experiment.grid import Grid, comparison
 from descant.report import Report
 from descant.report.advice import advice
+from descant.report.place import check_page
 
 _STEPS, _ROUNDS = 10, 12
 _TRIED = range(100, 102)  # the draws that settings are chosen on
 _SEEDS = range(200, 208)  # the draws that are reported: none of them was looked at while the trials were made up
 _VALID = "personal.valid_accuracy.mean@chosen_on_valid"
-_NEXT = (
-    "list methods",
+_NEXT = ("list methods",)
+_IN_A_CHECKOUT = (  # where the files are
     "run examples/first.yaml --set method.lam=0.1",
     "compare examples/compare.yaml",
     "report runs/compare -o compare.html",
@@ -67,6 +68,7 @@ PANELS = (
 
 def run_demo(folder: Path, console: Console, quiet: bool) -> None:
     """Run the comparisons, print their tables with a sentence each, write the report, and say what to try next."""
+    check_page(folder / "report.html")  # before anything runs
     kept: list[Run] = []
     for panel in PANELS:
         with Progress(quiet) as progress:
@@ -78,7 +80,8 @@ def run_demo(folder: Path, console: Console, quiet: bool) -> None:
         console.print()
         kept += runs
     command = sys.argv[0] if sys.argv[0].endswith("descant") else "descant"  # as it was called
-    following = [f"{command} {words}" for words in _NEXT]
+    more = _IN_A_CHECKOUT if Path("examples/first.yaml").is_file() else ()
+    following = [f"{command} {words}" for words in (*_NEXT, *more)]
     report = Report(
         kept,
         "descant: train alone, personalize, or share one model?",

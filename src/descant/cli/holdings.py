@@ -39,7 +39,7 @@ def holdings_table(shown: FederatedData, width: int = 140) -> Table:
         if labelled:
             row.append(spark(shares[k].tolist(), full))
         table.add_row(*row)
-    table.caption, table.caption_justify = _caption(shown, whole), "left"
+    table.caption, table.caption_justify = _caption(shown), "left"
     return table
 
 
@@ -65,11 +65,18 @@ def _some(clients: int) -> list[int]:
     return [k * (clients - 1) // (_MOST - 1) for k in range(_MOST)]
 
 
-def _caption(shown: FederatedData, whole: torch.Tensor) -> str:
+def holdings_said(shown: FederatedData) -> str:
+    """How many clients hold how much, in a line."""
+    whole = torch.stack([shown.part(part).sizes for part in ("train", "valid", "test")]).sum(0)  # [N]
     low, high = int(whole.min()), int(whole.max())
     said = f"{len(shown)} clients, {int(whole.sum()):,} examples, {low:,} to {high:,} a client"
     if shown.classes is not None:
         held = (shown.counts() > 0).sum(1).float()
         said += f", {float(held.mean()):.1f} of {shown.classes} labels a client on average"
+    return said
+
+
+def _caption(shown: FederatedData) -> str:
+    said = holdings_said(shown)
     said += f"; {_MOST} clients are shown" if len(shown) > _MOST else ""
     return "\n".join([said, *(f"Note: {escape(note)}" for note in shown.notes)])

@@ -38,7 +38,7 @@ def carried_out(grid: Grid, first: int, quiet: bool, as_json: bool) -> list[tupl
     from descant.cli.progress import Progress
 
     _check_first(first, (cell.rounds for cell in grid.cells))
-    with _interruptible(), Progress(quiet, as_json) as progress:
+    with interruptible(), Progress(quiet, as_json) as progress:
         return list(progress.run(grid))
 
 
@@ -68,8 +68,8 @@ WhichRound = Annotated[
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Say how to go on, when the user interrupts a comparison, or other processes are still at work on it."""
+def interruptible() -> Iterator[None]:
+    """Say how to go on, when the user interrupts what can be gone on with, or other processes are at work on it."""
     try:
         yield
     except BusyError as error:

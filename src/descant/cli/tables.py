@@ -20,6 +20,7 @@ from descant.experiment.table import (
     at_evaluation,
     beside,
     compute_note,
+    count,
     human_bytes,
     rows,
     share_text,
@@ -62,7 +63,7 @@ def print_run(run: Run, console: Console) -> None:
     up, down = human_bytes(figures["bytes_up"]), human_bytes(figures["bytes_down"])
     console.print(
         f"{figures['rounds']} rounds, {up} up, {down} down, "
-        f"{figures['gradients_per_client']:.0f} minibatch gradients a client, {figures['seconds']:.1f} s"
+        f"{count(figures['gradients_per_client'])} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
     for said in (*at_evaluation(rows([(str(run.config["label"]), run)])), whose([run])):
         if said:
@@ -118,7 +119,7 @@ def _side_by_side(results: Sequence[tuple[Cell, Run]], console: Console, first: 
     columns += [
         Column("up", [human_bytes(row.mean["bytes_up"]) for row in found], 2),
         Column("down", [human_bytes(row.mean["bytes_down"]) for row in found], 6),
-        Column("gradients", [f"{row.mean['gradients_per_client']:.0f}" for row in found], 2),
+        Column("gradients", [count(row.mean["gradients_per_client"]) for row in found], 2),
     ]
     names = [
         row.label if not row.collapsed else f"{row.label} ({row.collapsed} of {row.seeds} collapsed)"

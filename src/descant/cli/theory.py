@@ -71,7 +71,7 @@ def theory(
             step(name)
             charts[name] = figure(trials, seed)
         step("writing")
-        _write(charts, written)
+        _write(charts, written, trials, seed)
     if as_json:
         print(json.dumps(_plain(rows, claims, written, trials, seed), indent=2, allow_nan=False))
     else:
@@ -118,13 +118,13 @@ def _places(names: Iterable[str], folder: Path, formats: Sequence[FigureFormat])
     return places
 
 
-def _write(charts: dict[str, Chart], places: Sequence[Path]) -> None:
+def _write(charts: dict[str, Chart], places: Sequence[Path], trials: int, seed: int) -> None:
     from descant.report.place import write_marked
-    from descant.theory.figures import page
+    from descant.report.theory import theory_page
 
     for place in places:
         if place.suffix == ".html":
-            write_marked(place, page(charts.values()))
+            write_marked(place, theory_page(charts, trials, seed))
         else:
             vector = place.suffix == ".svg"
             drawn = StringIO() if vector else BytesIO()

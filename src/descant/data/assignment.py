@@ -57,6 +57,11 @@ def _order(assignment: Assignment, examples: int, names: Sequence[str] | None = 
     if len(assignment) == 0:
         raise DataError("the assignment is empty: give a client id per example, or index lists")
     if np.ndim(assignment[0]) == 0:
+        if isinstance(assignment[0], str):
+            raise DataError(
+                f"the assignment has names for clients, the first {str(assignment[0])!r}: give numbers from 0 on, "
+                "or the examples of each name, as in {'Ulm': [0, 5], 'Bonn': [1, 2]}"
+            )
         return _order_of_ids(integers(assignment, "the assignment"), examples)
     lists = [integers(indices, f"the indices of client {k}") for k, indices in enumerate(assignment)]
     return order_of_lists(lists, examples, names=names)

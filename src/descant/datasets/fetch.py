@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from hashlib import new
@@ -15,14 +16,15 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from descant.data.errors import DataError
-from descant.datasets.known import check_known
+from descant.datasets.known import REMEDY, check_known
 from descant.datasets.sources import SOURCES, Download, folder_of
 from descant.errors import unknown
-from descant.files import claim_folder
+from descant.files import claim_folder, naming, told, write_at
 
 # What is called as bytes arrive: the file, how many there are, and how many there will be (where it is known).
 Show = Callable[[str, int, int | None], None]
 _BLOCK = 1 << 18
+_BY_HAND = "download it elsewhere and put it there under this name"
 # Data sets that are made of other sets' files.
 NEEDS = {
     "mnist-by-writer": ("mnist", "qmnist-labels"),
@@ -61,25 +63,31 @@ def fetch_file(download: Download, folder: Path, show: Show | None = None) -> Pa
         try:
             _download(download.url, part, show or (lambda *_: None))
         except (URLError, HTTPException, OSError) as error:
-            reason = getattr(error, "reason", None) or error
             done = part.stat().st_size if part.is_file() else 0
             rest = f"; the {done:,} bytes that came are kept, and fetching again goes on from there" if done else ""
+            if isinstance(error, OSError) and error.filename == str(part):  # the disk refuses, and not the network
+                raise DataError(f"{told(error)}{rest}") from error
             raise DataError(
-                f"{download.url} cannot be read ({reason}){rest}. Without a network, download it elsewhere and "
-                "put it there under this name",
-                file=file,
+                f"{download.url} cannot be read ({_reason(error)}){rest}. Without a network, {_BY_HAND}", file=file
             ) from error
+        remedy = f"what came from {download.url} was not kept; fetch it again, or {_BY_HAND}"
         try:
-            _verify(download, part, file)
+            _verify(download, part, file, remedy)
             if download.unpack:
-                _unpack(part, file)
+                _unpack(part, file, remedy)
         except DataError:
             part.unlink()  # going on from damaged bytes would never end well
             raise
         os.replace(part, file)  # last, so that an interrupted unpacking is done again
     else:
-        _verify(download, file, file)
+        _verify(download, file, file, REMEDY)
     return file
+
+
+def _reason(error: Exception) -> str:
+    """What the network, or a server, says: without the number of the system."""
+    reason = getattr(error, "reason", None) or error
+    return str(getattr(reason, "strerror", None) or reason)
 
 
 def _download(url: str, part: Path, show: Show) -> None:
@@ -101,12 +109,16 @@ def _download(url: str, part: Path, show: Show) -> None:
         length = stream.headers.get("Content-Length")
         total = None if length is None else have + int(length)
         name = part.name.removesuffix(".part")
-        with open(part, "ab" if have else "wb") as out:
+        with naming(part):
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | (0 if have else os.O_TRUNC), 0o666)
+        try:
             show(name, have, total)
-            while block := stream.read(_BLOCK):
-                out.write(block)
+            while block := stream.read1(_BLOCK):  # what is there: nothing that came is lost when it breaks off
+                write_at(descriptor, have, memoryview(block), part)
                 have += len(block)
                 show(name, have, total)
+        finally:
+            os.close(descriptor)
     if total is not None and have < total:
         raise URLError(f"it broke off after {have:,} of {total:,} bytes")
 
@@ -117,9 +129,9 @@ def _open(url: str, have: int) -> AbstractContextManager[Any]:
     return opened
 
 
-def _verify(download: Download, path: Path, file: Path) -> None:
+def _verify(download: Download, path: Path, file: Path, remedy: str) -> None:
     if download.checksum is None:
-        check_known(file, path.read_bytes(), published=True)
+        check_known(file, path.read_bytes(), published=True, remedy=remedy)
         return
     kind, _, expected = download.checksum.partition(":")
     digest = new(kind, usedforsecurity=False)
@@ -129,12 +141,12 @@ def _verify(download: Download, path: Path, file: Path) -> None:
     if digest.hexdigest() != expected:
         raise DataError(
             f"its {kind} is {digest.hexdigest()}, and that of the published file is {expected}: it is damaged or "
-            "another file; remove it and fetch it again",
+            f"another file; {remedy}",
             file=file,
         )
 
 
-def _unpack(path: Path, file: Path) -> None:
+def _unpack(path: Path, file: Path, remedy: str) -> None:
     try:
         if file.suffix == ".zip":
             with zipfile.ZipFile(path) as archive:
@@ -144,7 +156,7 @@ def _unpack(path: Path, file: Path) -> None:
                 packed.extractall(
                     file.parent, filter="data"
                 )  # nothing outside the folder, no devices, no links out
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
         raise DataError(
-            f"it cannot be unpacked ({error}): it is damaged, or not what it should be", file=file
+            f"it cannot be unpacked ({error}): it is damaged, or not what it should be; {remedy}", file=file
         ) from error

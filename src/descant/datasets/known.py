@@ -71,7 +71,10 @@ KNOWN: dict[str, tuple[int, str]] = {
 }
 
 
-def check_known(file: Path, contents: bytes | memoryview, published: bool = False) -> None:
+REMEDY = "remove it and fetch it again"
+
+
+def check_known(file: Path, contents: bytes | memoryview, published: bool = False, remedy: str = REMEDY) -> None:
     """Refuse contents with the name and the size of a well-known file, but not its checksum.
 
     A file of another size is other data in the same format, and no business of this check, unless it has to be the
@@ -81,8 +84,6 @@ def check_known(file: Path, contents: bytes | memoryview, published: bool = Fals
     folders = (file.parent.name, file.parent.parent.name)
     size, expected = next((KNOWN[key] for f in folders if (key := f"{f}/{name}") in KNOWN), (-1, ""))
     if published and size >= 0 and len(contents) != size:
-        raise DataError(
-            f"it has {len(contents):,} bytes, and the published file {size:,}: fetch it again", file=file
-        )
+        raise DataError(f"it has {len(contents):,} bytes, and the published file {size:,}: {remedy}", file=file)
     if len(contents) == size and sha256(contents).hexdigest() != expected:
-        raise DataError("its checksum is not that of the published file: fetch it again", file=file)
+        raise DataError(f"its checksum is not that of the published file: {remedy}", file=file)

@@ -49,7 +49,7 @@ def best(history: History, model: str | None = None, first: int = 0) -> Best:
 
 def run_text(config: dict[str, Any], history: History) -> str:
     """What a run is, and what came out: two lines."""
-    from descant.experiment.table import human_bytes, short
+    from descant.experiment.table import count, human_bytes, short
 
     name, method = config.get("label"), config["method"]["name"]
     title = method if name in (None, method) else f"{name}, {method}"
@@ -65,5 +65,5 @@ def run_text(config: dict[str, Any], history: History) -> str:
     return (
         f"{about}\n    test {history.metric} {short(found.mean)}, worst tenth of clients {short(found.worst_10)}, "
         f"in round {found.round} ({_CHOSEN[found.rule]}); until then {human_bytes(found.bytes_up)} up, "
-        f"{human_bytes(found.bytes_down)} down, {found.gradients_per_client:,.0f} gradients a client)"
+        f"{human_bytes(found.bytes_down)} down, {count(found.gradients_per_client)} gradients a client)"
     )

@@ -14,7 +14,7 @@ import numpy as np
 from descant.errors import SettingError, shown
 from descant.experiment.history import History
 from descant.experiment.run import Run
-from descant.experiment.table import check_first
+from descant.experiment.table import alike, check_first
 from descant.task import METRICS
 
 if TYPE_CHECKING:  # tables are imported where they are used
@@ -139,6 +139,8 @@ def budget_frame(
     Of one seed there is no deviation. `unit` is that of budgets and costs.
 
     A row with a `budget` has the test metric as `value`; one with a `target` has the cost of reaching it.
+    `examples_per_client` are the example gradients a client until the row's `round`, and `equal_compute` is false
+    where those of the methods differ for the same goal. Both are null where no seed has a figure.
     """
     import polars as pl
 
@@ -158,18 +160,26 @@ def budget_frame(
     for label, there in runs.items():
         for budget in goals.budgets:
             found = [within(run, budget, papers=goals.papers, rule=rule, first=first) for run in there]
-            lines.append({"method": label, "budget": budget, "target": None} | _line(found))
+            lines.append({"method": label, "budget": budget, "target": None} | _line(there, found))
         for target in goals.targets:
             found = [reaching(run, target, papers=goals.papers, first=first) for run in there]
-            lines.append({"method": label, "budget": None, "target": target} | _line(found))
+            lines.append({"method": label, "budget": None, "target": target} | _line(there, found))
+    for line in lines:
+        beside = [
+            other for other in lines if (other["budget"], other["target"]) == (line["budget"], line["target"])
+        ]
+        spent = [other["examples_per_client"] for other in beside if other["reached"]]
+        line["equal_compute"] = alike(spent) if line["reached"] else None
     kinds = {"method": pl.String, "budget": pl.Int64, "target": pl.Float64, "value": pl.Float64}
     kinds |= {"spread": pl.Float64, "round": pl.Float64, "reached": pl.Int64, "seeds": pl.Int64}
+    kinds |= {"examples_per_client": pl.Float64, "equal_compute": pl.Boolean}
     unit = "numbers" if goals.papers else "bytes"
     return pl.DataFrame(lines, schema=kinds).with_columns(unit=pl.lit(unit))
 
 
-def _line(found: Sequence[tuple[int, float] | None]) -> dict[str, Any]:
+def _line(runs: Sequence[Run], found: Sequence[tuple[int, float] | None]) -> dict[str, Any]:
     there = [entry for entry in found if entry is not None]
+    spent = [_examples(run, entry[0]) for run, entry in zip(runs, found, strict=True) if entry is not None]
     values = np.array([value for _, value in there])
     return {
         "value": float(values.mean()) if there else None,
@@ -177,7 +187,14 @@ def _line(found: Sequence[tuple[int, float] | None]) -> dict[str, Any]:
         "round": float(np.mean([t for t, _ in there])) if there else None,
         "reached": len(there),
         "seeds": len(found),
+        "examples_per_client": float(np.mean(spent)) if spent else None,
     }
+
+
+def _examples(run: Run, until: int) -> float:
+    """Gradients of single examples that a client took, up to a round."""
+    taken = sum(row["examples"] for row in run.history.rounds if row["round"] <= until)
+    return float(taken / run.history.federation.members("all").sum())
 
 
 def _best(figures: Mapping[int, float], higher: bool) -> int:

@@ -103,9 +103,13 @@ def fill_health(history: History, health: pl.DataFrame) -> None:
 
 def write_table(path: Path, table: pl.DataFrame) -> None:
     """Write a table as Parquet, whole or not at all."""
+    write_bytes(path, [as_parquet(table)])
+
+
+def as_parquet(table: pl.DataFrame) -> bytes:
     raw = BytesIO()
     table.write_parquet(raw)
-    write_bytes(path, [raw.getbuffer()])
+    return raw.getvalue()
 
 
 def read_table(path: Path, entry: Any, *, sealed: bool) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 from descant.errors import SettingError, unknown
 from descant.experiment.attackgrid import CLEAN, NONE, Place
 from descant.experiment.run import Run
-from descant.experiment.table import check_first, short, with_spread
+from descant.experiment.table import alike, check_first, short, with_spread
 from descant.methods import METHODS
 
 if TYPE_CHECKING:  # tables are made where they are asked for
@@ -42,6 +42,8 @@ class Outcome:
     round: float
     assumed: int | float | None = None  # what the defence takes the number or share of attackers to be, if any
     mute: bool = False  # whether the method sends nothing, so that no attack reaches the benign
+    examples: float = 0.0  # example gradients a client in the whole run, as the mean over seeds
+    equal_compute: bool | None = None  # whether the methods' are equal at this place; none where a seed collapsed
 
     @property
     def text(self) -> str:
@@ -66,7 +68,20 @@ def outcomes(runs: Mapping[Place, Sequence[Run]], rule: str | None = None, first
     rule, model = rule or rule_of(runs, first), model_of(runs)
     if rule not in RULES:
         raise unknown("rule", rule, RULES)
-    return [_outcome(place, there, model, rule, first) for place, there in runs.items()]
+    return _weighed([_outcome(place, there, model, rule, first) for place, there in runs.items()])
+
+
+def _weighed(found: Sequence[Outcome]) -> list[Outcome]:
+    """Outcomes that say whether methods computed equally much under the same attack by the same share.
+
+    What collapsed has no figure that could be compared, and stopped computing.
+    """
+    spent: dict[Place, list[float]] = {}
+    for outcome in found:
+        if not outcome.collapsed:
+            spent.setdefault(replace(outcome.place, method=""), []).append(outcome.examples)
+    equal = {place: alike(values) for place, values in spent.items()}
+    return [o if o.collapsed else replace(o, equal_compute=equal[replace(o.place, method="")]) for o in found]
 
 
 def model_of(runs: Mapping[Place, Sequence[Run]]) -> str:
@@ -103,6 +118,7 @@ def _outcome(place: Place, runs: Sequence[Run], model: str, rule: str, first: in
         low=float(means.min()),
         high=float(means.max()),
         variance=float(each(f"test_{metric}.variance").mean()),
+        examples=float(np.mean([summary["examples_per_client"] for summary in summaries])),
         round=float(each("round").mean()),
     )
 
@@ -143,7 +159,8 @@ def outcomes_frame(found: Iterable[Outcome], metric: str) -> pl.DataFrame:
     """One row a place, for programs: no figure is null, a collapse has its earliest round.
 
     `assumed` is what the defence takes the number or the share of attackers to be, where it assumes any; `in_table`
-    is false in the grid in which that is held against the truth.
+    is false in the grid in which that is held against the truth. `examples_per_client` are example gradients of the
+    whole run, and `equal_compute` is false where those of methods differ under the same attack by the same share.
     """
     import polars as pl
 
@@ -151,13 +168,13 @@ def outcomes_frame(found: Iterable[Outcome], metric: str) -> pl.DataFrame:
     kinds |= {"assumed": pl.Float64, "attackers": pl.Int64, "seeds": pl.Int64, "collapsed": pl.Int64}
     kinds |= {"collapsed_round": pl.Int64, f"test_{metric}": pl.Float64, f"test_{metric}_spread": pl.Float64}
     kinds |= {"low": pl.Float64, "high": pl.Float64, "variance": pl.Float64, "round": pl.Float64}
-    kinds |= {"in_table": pl.Boolean}
+    kinds |= {"in_table": pl.Boolean, "examples_per_client": pl.Float64, "equal_compute": pl.Boolean}
     lines = [
         (
             *(o.place.method, o.place.attack, o.place.fraction, o.assumed, o.attackers, o.seeds),
             *(len(o.collapsed), o.collapsed[0] if o.collapsed else None),
             *(v if isfinite(v) else None for v in (o.mean, o.spread, o.low, o.high, o.variance, o.round)),
-            o.place.assumed is None,
+            *(o.place.assumed is None, o.examples, o.equal_compute),
         )
         for o in found
     ]

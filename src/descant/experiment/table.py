@@ -89,6 +89,11 @@ def short(value: float, digits: int = 3) -> str:
     return f"{value:,.{0 if abs(value) >= 100 else digits if abs(value) >= 0.01 or value == 0 else digits + 2}f}"
 
 
+def count(value: float) -> str:
+    """A mean count: whole, or with two digits where it is small, as gradients a client are where few take part."""
+    return f"{value:,.0f}" if abs(value) >= 10 or float(value).is_integer() else f"{value:.2g}"
+
+
 def with_spread(mean: float, spread: float | None, digits: int = 3) -> str:
     """A mean and what seeds differ by (None for one seed), with as many digits."""
     text = short(mean, digits)
@@ -104,21 +109,21 @@ def share_text(shares: Sequence[float]) -> str:
     return f"{with_spread(float(percent.mean()), float(percent.std(ddof=1)) if len(shares) > 1 else None, 1)} %"
 
 
-def unequal(
-    table: Sequence[LabelRow], figure: str = "examples_per_client", tolerance: float = 0.01
-) -> dict[str, float]:
-    """A figure of each row, where it differs by more than `tolerance`; empty where the rows agree."""
-    spent = {row.label: row.mean[figure] for row in table}
-    low, high = min(spent.values()), max(spent.values())
-    return spent if high - low > tolerance * high else {}
+def alike(values: Iterable[float], tolerance: float = 0.01) -> bool:
+    """Whether the least and the greatest of some figures differ by `tolerance` of the latter, or less."""
+    found = list(values)
+    return not found or max(found) - min(found) <= tolerance * max(found)
 
 
 def compute_note(table: Sequence[LabelRow]) -> str:
     """A sentence on what the rows' clients computed, where that is not the same; else nothing."""
-    spent = unequal(table)
-    return (
-        f"Not at equal compute: example gradients a client are {grouped(spent, '{:,.0f}'.format)}." if spent else ""
-    )
+    return compute_said({row.label: row.mean["examples_per_client"] for row in table})
+
+
+def compute_said(spent: Mapping[str, float]) -> str:
+    """The sentence of `compute_note`, from example gradients a client by label."""
+    many = grouped(spent, count)
+    return "" if alike(spent.values()) else f"Not at equal compute: example gradients a client are {many}."
 
 
 def grouped(values: Mapping[str, float], shown: Callable[[float], str]) -> str:
@@ -133,7 +138,7 @@ def at_evaluation(table: Sequence[LabelRow]) -> list[str]:
     """A sentence on every row whose clients train on when their models are evaluated."""
     name = "evaluation_gradients_per_client"
     return [
-        f"{row.label}: a client takes {row.mean[name]:,.0f} minibatch gradients more whenever its model is "
+        f"{row.label}: a client takes {count(row.mean[name])} minibatch gradients more whenever its model is "
         "evaluated or deployed; they are in no other figure."
         for row in table
         if row.mean.get(name, 0) > 0

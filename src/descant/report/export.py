@@ -15,10 +15,10 @@ from altair import SCHEMA_VERSION
 
 from descant.errors import SettingError
 from descant.experiment.table import compute_note
-from descant.files import claim_folder, write
+from descant.files import claim_folder
 from descant.report.page import facts
 from descant.report.tables import RULES, Table, inequalities, overview, summary_rows
-from descant.written import check_names, claim_names
+from descant.written import check_names, write_ours
 
 if TYPE_CHECKING:
     from descant.report.report import Report
@@ -34,17 +34,14 @@ _LATEX = str.maketrans(
 def export(report: Report, folder: Path, format: str) -> list[Path]:
     """Write every figure (png, svg) or table (csv, md, latex) of a report into a folder; the files written.
 
-    Files of earlier exports are replaced, and nobody else's.
+    Files of earlier exports are replaced, unless somebody changed them since, and nobody else's.
     """
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"'{folder}' is a file: name a folder for the files of format {format}")
     claim_folder(folder)
     contents = dict(_pictures(report, format) if format in ("png", "svg") else _tables(report, format))
     check_names(folder, contents)
-    claim_names(folder, contents)
-    for name, content in contents.items():
-        data = content if isinstance(content, bytes) else content.encode()
-        write(folder / name, lambda temporary, data=data: temporary.write_bytes(data))  # type: ignore[misc]
+    write_ours(folder, {name: text.encode() if isinstance(text, str) else text for name, text in contents.items()})
     return [folder / name for name in contents]
 
 

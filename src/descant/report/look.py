@@ -69,6 +69,7 @@ def config() -> dict[str, Any]:
             "orient": "bottom",
             "columns": 3,
             "labelLimit": 260,
+            "titleLimit": 260,
             "title": None,
         },
         "line": {"strokeWidth": 2},

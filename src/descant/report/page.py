@@ -54,10 +54,10 @@ def filled(
     title: str,
     sections: Sequence[Mapping[str, Any]],
     specs: Mapping[str, Any],
-    runs: int,
+    runs: int = 0,
     closing: Sequence[str] = (),
 ) -> str:
-    """The page of some sections, which name their charts among the `specs` (`placed`)."""
+    """The page of some sections, which name their charts among the `specs` (`placed`), on `runs` runs, if any."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(_resource("page.html")).render(
         title=title,
@@ -75,6 +75,14 @@ def filled(
         script=_code(_resource("page.js")),
     )
     return text
+
+
+def figures_page(title: str, heading: str, about: str, figures: Sequence[Figure], key: str) -> str:
+    """A page of figures alone, with their captions."""
+    specs: dict[str, Any] = {}
+    section: dict[str, Any] = {"key": key, "title": heading, "facts": about, "tables": {}, "overviews": {}}
+    section["figures"] = [placed(key, figure, specs) for figure in figures]
+    return filled(title, [section], specs)
 
 
 def _section(
@@ -109,15 +117,29 @@ def _section(
 
 
 def facts(config: Mapping[str, Any]) -> str:
+    """What runs are on: the clients and how data were dealt to them, the model, the loss and the metric."""
     data, task = config["data"], config["task"]
-    long = ("seed", "clients", "features")
-    told = [f"{k} {v}" for k, v in data["settings"].items() if k not in long and v is not None]
-    about = f" ({', '.join(told)})" if told else ""
     said = (
-        f"{data['clients']:,} clients{about}; a model of {task['parameters']:,} parameters; "
+        f"{data['clients']:,} clients{_told(data['settings'])}; a model of {task['parameters']:,} parameters; "
         f"loss {task['loss']}, metric {task['metric']}."
     )
     return " ".join([said, *(f"{note}." for note in data.get("notes", ()))])
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    """Settings in parentheses, as a file writes them; what is nothing, said elsewhere or too long is left out."""
+    left_out = ("seed", "clients", "features")
+    told = [f"{k} {_written(v)}" for k, v in settings.items() if k not in left_out and v is not None]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):  # a part: its name, and its own settings
+        own = {key: item for key, item in value.items() if key != "name"}
+        return f"{value.get('name', '')}{_told(own)}".strip()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def legend(styles: Mapping[str, Style], labels: Sequence[str]) -> dict[str, Style]:
@@ -160,7 +182,7 @@ def _spec(panel: Chart) -> dict[str, Any]:
 
 def _methods(spec: Mapping[str, Any]) -> bool:
     """Whether a panel's data is by method."""
-    rows = spec["datasets"].get(spec.get("data", {}).get("name"), [])
+    rows = spec.get("datasets", {}).get(spec.get("data", {}).get("name"), [])
     return bool(rows) and "method" in rows[0]
 
 

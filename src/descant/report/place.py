@@ -56,6 +56,8 @@ def write_marked(path: Path, content: str | bytes) -> None:
 
 
 def _marked(raw: bytes) -> bytes:
+    if _OURS.search(raw[:_HEAD]):
+        return raw
     if raw.startswith(_PNG):
         said = b"tEXt" + f"Software\0{_BY}".encode()
         chunk = pack(">I", len(said) - 4) + said + pack(">I", crc32(said))

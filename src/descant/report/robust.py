@@ -10,7 +10,7 @@ from descant.experiment import Run
 from descant.experiment.assumed import beyond
 from descant.experiment.attackgrid import CLEAN, Place, percent
 from descant.experiment.outcomes import Outcome, outcomes, rule_of, worst_cases
-from descant.experiment.table import short
+from descant.experiment.table import at_evaluation, compute_note, rows, short
 from descant.report.figure import Figure, Palette
 from descant.report.gather import Entry
 from descant.report.page import facts, filled, legend, placed
@@ -175,7 +175,10 @@ class RobustReport:
                 said.append(f"{method}, {percent(fraction)} of attackers: {what}.")
         if all(outcome.seeds == 1 for outcome in self.drawn.found):
             said.append("One seed: there is no spread, and small differences may be chance.")
-        return said
+        # A run that collapsed stopped computing, and has no figure that could be compared.
+        lasting = [(place.method, run) for place, runs in self.runs.items() for run in runs if run.collapse is None]
+        found = rows(lasting)
+        return said + [note for note in (compute_note(found), *at_evaluation(found)) if note]
 
     def _attacked(self) -> Iterator[tuple[Place, Sequence[Run]]]:
         """The runs of the table in which somebody attacks."""

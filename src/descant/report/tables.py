@@ -13,9 +13,11 @@ import yaml
 from descant.experiment.history import SUCCESS
 from descant.experiment.table import (
     LabelRow,
+    alike,
     at_evaluation,
     beside,
     compute_note,
+    count,
     grouped,
     human_bytes,
     rows,
@@ -89,7 +91,7 @@ def overview(experiment: Experiment, found: list[LabelRow], rule: str, full: boo
         cells += [_beside(found_there[row.label], row.seeds) for found_there in others.values()]
         cells.append(figure_cell(row, f"{model}.round@{rule}", whole=True))
         cells += [
-            TableCell(human_bytes(row.mean[name]) if "bytes" in name else f"{row.mean[name]:,.0f}", row.mean[name])
+            TableCell(human_bytes(row.mean[name]) if "bytes" in name else count(row.mean[name]), row.mean[name])
             for name in spent.values()
         ]
         lines.append((TableCell(name, row.label), *cells))
@@ -198,7 +200,7 @@ def inequalities(experiment: Experiment, found: list[LabelRow]) -> list[str]:
         if note := compute_note(found):
             said.append(note)
         sent = {row.label: (row.mean["bytes_up"] + row.mean["bytes_down"]) / row.mean["clients"] for row in found}
-        if max(sent.values()) - min(sent.values()) > 0.01 * max(sent.values()):
+        if not alike(sent.values()):
             said.append(f"Not at equal bytes: a client sends and receives {grouped(sent, human_bytes)}.")
         for what in ("rounds", "cohort"):
             asked = {entry.label: float(entry.config[what]) for entry in experiment.entries}

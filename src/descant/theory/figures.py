@@ -35,10 +35,10 @@ def _panel(
     bars: bool = False,
 ) -> Any:
     """Lines, points (with bars from `low` to `high`) and named vertical rules."""
-    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log" if log_x else "linear", zero=False, nice=False))
-    scale = alt.Scale(type="log") if log_y else alt.Scale(zero=False)
-    up = alt.Y("y:Q", title=y, scale=scale)
-    colour = alt.Color("of:N", title=None, sort=None)
+    across = alt.X("x:Q", title=x, scale=_scale(log_x, nice=False))
+    up = alt.Y("y:Q", title=y, scale=_scale(log_y))
+    # On the page a panel is as wide as its place: what the colours mean stands below, where there is room for it.
+    colour = alt.Color("of:N", sort=None, legend=alt.Legend(title=None, orient="bottom", columns=3))
     layers = [_of(lines).mark_line().encode(across, up, colour)]
     if points:
         layers.append(_of(points).mark_point(filled=True).encode(across, up, colour))
@@ -50,6 +50,10 @@ def _panel(
         named = _of([rule]).mark_text(align="left", dx=3, color="grey")
         layers.append(named.encode(across, y=alt.value(8 + 14 * place), text="name:N"))
     return alt.layer(*layers).properties(title=title, **_SIZE)
+
+
+def _scale(log: bool, **more: Any) -> alt.Scale:
+    return alt.Scale(type="log", **more) if log else alt.Scale(zero=False, **more)
 
 
 def _of(values: list[Point]) -> alt.Chart:
@@ -176,7 +180,7 @@ def flame_3(trials: int, seed: int) -> Chart:
         spread = bias_spread(models)
         lines += _curve(q, spread(q) / max(spread(1.2), spread(0.05)), name)
     rules = [{"x": 1.0, "name": "pFedMe, Ditto"}]
-    panel = _panel("true models", lines, [], rules, "q", "variance over clients, of its largest here", log_x=False)
+    panel = _panel("true models", lines, [], rules, "q", "variance, of its largest", log_x=False)
     return _beside("FLAME, Proposition 3: which q is fair", [panel])
 
 
@@ -188,9 +192,3 @@ FIGURES: dict[str, Callable[[int, int], Chart]] = {
     "lp-proj-theorem-14": theorem_14,
     "flame-proposition-3": flame_3,
 }
-
-
-def page(charts: Iterable[Chart]) -> str:
-    """All figures, one below the other, as one HTML page that needs nothing besides itself."""
-    html: str = alt.vconcat(*charts).resolve_scale(color="independent").to_html(inline=True)
-    return html
