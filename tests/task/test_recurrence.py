@@ -186,6 +186,29 @@ def test_steps_by_a_kernel_for_each_cell_are_the_same(monkeypatch: pytest.Monkey
     torch.testing.assert_close(mine, torch.ops.descant.recurrence_gradient(*first, *given))
 
 
+@pytest.mark.parametrize("fuses", [False, True])
+def test_autocast_around_it_changes_no_type(monkeypatch: pytest.MonkeyPatch, fuses: bool) -> None:
+    """A kernel takes numbers of one type, and products in another would be refused."""
+
+    def strict(kernel: Any) -> Any:
+        def call(*given: Any) -> Any:
+            assert {each.dtype for each in given if isinstance(each, Tensor)} == {torch.float32}
+            return kernel(*given)
+
+        return call
+
+    monkeypatch.setattr(recurrence, "_CELL", strict(fused_cell))
+    monkeypatch.setattr(recurrence, "_CELL_GRADIENT", strict(fused_gradient))
+    monkeypatch.setattr(recurrence, "_fuses", lambda tensor: fuses)
+    first = tuple(each.float() for each in example())
+    hs, last, cs, gates = expected = recurrence._recurrence(*first, True)
+    given = (*first, hs.cos(), last.sin(), cs, gates)
+    slopes = recurrence._gradient(*given)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert all(map(torch.equal, recurrence._recurrence(*first, True), expected))
+        assert all(map(torch.equal, recurrence._gradient(*given), slopes))
+
+
 def two_layers(clients: int) -> tuple[nn.LSTM, dict[str, Tensor], Tensor]:
     torch.manual_seed(0)
     layer = nn.LSTM(3, 4, 2, batch_first=True)

@@ -6,12 +6,9 @@ product, and nothing around it can be fused with it. Written as a sum of product
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor, nn
 
-_GPU = os.environ.get("DESCANT_X") == "1"
 _FEW = 16  # outputs: about as many as a processor adds at once. With more, the library is faster
 
 
@@ -19,7 +16,7 @@ class FewOutputs(nn.Linear):
     """y_c = sum_i x_i W_ci + b_c, spelled out where a program is compiled for a CPU; else it is `nn.Linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling() or (input.device.type != "cpu" and not _GPU):
+        if not torch.compiler.is_compiling() or input.device.type != "cpu":
             return super().forward(input)
         outputs = (input.unsqueeze(-2) * self.weight).sum(-1)
         return outputs if self.bias is None else outputs + self.bias

@@ -12,7 +12,8 @@ It goes back over the steps for the slopes of p_t. U's gradient, sum_t slope_t h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from torch.func import vjp
 
 from descant.task.operators import define
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _CELL = torch.ops.aten._thnn_fused_lstm_cell  # on a GPU: one kernel for a cell,
 _CELL_GRADIENT = torch.ops.aten._thnn_fused_lstm_cell_backward_impl  # and one for its gradient
 _CACHE = 2**18  # weights whose clients a CPU takes through all steps together: more would not stay in its cache
@@ -42,9 +45,21 @@ def spelled_out(added: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Te
     return torch.stack(hs, 1), c
 
 
+def _of_one_type(steps: Callable[P, R]) -> Callable[P, R]:
+    """Steps whose products are of the type of their factors, which torch.autocast would change."""
+
+    @wraps(steps)
+    def run(*given: P.args, **named: P.kwargs) -> R:
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+            return steps(*given, **named)
+
+    return run
+
+
+@_of_one_type
 def _recurrence(added: Tensor, weight: Tensor, h: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, ...]:
     """All h_t, the last c, and, to `keep` for the gradient, all c_t and all gates [K, T, B, 4H] after s or tanh."""
-    if added.is_cuda:
+    if _fuses(added):
         return _forward_fused(added, weight, h, c, keep)
     found = _recurrence_shape(added, weight, h, c, keep)
     for part in _parts(weight, added, weight, h, c, *found):
@@ -52,16 +67,22 @@ def _recurrence(added: Tensor, weight: Tensor, h: Tensor, c: Tensor, keep: bool)
     return found
 
 
+@_of_one_type
 def _gradient(
     added: Tensor, weight: Tensor, h: Tensor, c: Tensor, slopes: Tensor, last: Tensor, cs: Tensor, gates: Tensor
 ) -> tuple[Tensor, ...]:
     """The gradients of p and of the first h and c, from the `slopes` of all h_t and that of the `last` c."""
-    if slopes.is_cuda:
+    if _fuses(slopes):
         return _backward_fused(weight, c, slopes, last, cs, gates)
     found = _gradient_shape(added, weight, h, c)
     for part in _parts(weight, weight, c, slopes, last, cs, gates, *found):
         _backward(*part)
     return found
+
+
+def _fuses(tensor: Tensor) -> bool:
+    """Whether torch has a kernel for a whole cell there."""
+    return tensor.is_cuda
 
 
 def _parts(weight: Tensor, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
