@@ -45,6 +45,7 @@ def main() -> None:
             if row.key in wanted:
                 profiled(row, arguments.mode, arguments.precision)
         return
+    began = time.perf_counter()
     bandwidth, rate = hardware()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {arguments.precision}: ", end="")
     print(f"{bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.1f} TFLOP/s in a large product", flush=True)
@@ -52,9 +53,11 @@ def main() -> None:
     for row in ROWS:
         if row.key in wanted:
             found[row.key] = show(row, arguments.mode, arguments.precision, bandwidth, rate)
+            print(f"  {time.perf_counter() - began:.0f} s up to here", flush=True)
     for setup in SETUPS:
         if setup.key in wanted:
             found[setup.key] = whole(setup, arguments.mode, arguments.precision)
+            print(f"  {time.perf_counter() - began:.0f} s up to here", flush=True)
     if arguments.results is not None:
         arguments.results.write_text(json.dumps(found, indent=2) + "\n")
 
@@ -116,7 +119,8 @@ class Clock(dc.callbacks.Callback):
         self.rounds, self.marks = rounds, list[float]()
 
     def on_round(self, record: RoundRecord) -> dc.callbacks.Stop | None:
-        torch.cuda.synchronize()
+        # What the round left has been read here. The GPU draws the next round's minibatches: who waited for that
+        # would time them one after the other.
         self.marks.append(time.perf_counter())
         return dc.callbacks.Stop("timed") if record.round == self.rounds else None
 
@@ -207,8 +211,8 @@ def whole(setup: Setup, mode: str, precision: str) -> dict[str, Any]:
     )
     marks = clock.marks
     ended = time.perf_counter()
-    started, a_round = marks[0] - began, (ended - marks[0]) / max(1, setup.rounds - 1) if setup.rounds > 1 else 0.0
-    total = started + a_round * (setup.of - 1) if setup.rounds > 1 else (ended - began) * setup.of
+    started, a_round = marks[0] - began, (ended - marks[0]) / (setup.rounds - 1)
+    total = started + a_round * (setup.of - 1)
     steps = setup.epochs * -(-setup.samples // setup.batch)
     plain = plain_loop(row, model, data) / setup.clients * setup.cohort * steps * setup.of
     about = run.config["execution"]

@@ -137,7 +137,7 @@ ROWS = [
         samples=160,
         batch=32,
         steps=10,
-        rounds=10,
+        rounds=4,
         bare=False,
     ),
 ]
@@ -155,7 +155,7 @@ class Setup:
     cohort: int
     epochs: int
     batch: int
-    rounds: int  # that are run
+    rounds: int  # that are run, two at least
     of: int  # that the other project runs
     every: int = 10
     tested: int = 10  # test images of each client
@@ -200,15 +200,15 @@ SETUPS = [
     ),
     Setup(
         key="blazefl-resnet18",
-        title="the same with ResNet-18 (BatchNorm)",
+        title="the same with ResNet-18 (BatchNorm), its 5 rounds of 5 epochs as 25 of one",
         model=lambda data: dc.models.resnet18(data, small_images=True),
         clients=100,
         samples=500,
         cohort=100,
-        epochs=5,
+        epochs=1,
         batch=50,
-        rounds=1,
-        of=5,
+        rounds=2,
+        of=25,
         every=5,
         tested=100,
     ),

@@ -64,8 +64,25 @@ def test_what_is_not_compiled_is_tried_in_short_runs_too(trained: int, monkeypat
     ways = ongpu.ways(Graphed(Task(network(nn.Conv2d)), 4), 4, False)
     choice = ongpu.fastest(ways, 4, 100, trained, timed, lambda task, clients: torch.ones(clients, 2))
     assert choice.name == ongpu.DIRECT_AS_IT_IS
-    compiled = [("compile", "grouped"), ("compile", "direct"), ("compile", "unfolded")]
-    assert tried == [("vmap", "grouped"), ("vmap", "direct"), *(compiled if trained > 1 else [])]
+    compiled = [("compile", "direct")] if trained > 1 else []
+    assert tried == [("vmap", "grouped"), ("vmap", "direct"), *compiled]
+
+
+@pytest.mark.parametrize("ahead", ["direct", "grouped"])
+def test_convolutions_that_are_behind_uncompiled_are_not_compiled(
+    ahead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ongpu, "has_triton", lambda: True)
+    tried: list[str] = []
+
+    def timed(execution: Any, clients: int) -> float:
+        if execution.mode == "compile":
+            tried.append(execution.convolutions)
+        return 1.0 if execution.convolutions == ahead else 2.0
+
+    ways = ongpu.ways(Graphed(Task(network(nn.Conv2d)), 4), 4, False)
+    ongpu.fastest(ways, 4, 100, 100, timed, lambda task, clients: torch.ones(clients, 2))
+    assert tried == (["direct"] if ahead == "direct" else ["grouped", "unfolded"])
 
 
 @pytest.mark.parametrize("factor", [1.0, 1 + 1e-6, 1.01, float("nan")])

@@ -24,7 +24,7 @@ Timed = Callable[[Execution, int], float]  # the seconds of a step for one of so
 Slopes = Callable[[Task, int], Tensor]  # the gradients [K, d] of so many clients, uncompiled
 
 AS_IT_IS, DIRECT_AS_IT_IS = "vmap", "vmap with direct convolutions"  # uncompiled
-DIRECT = "compile with direct convolutions"
+COMPILE, DIRECT = "compile", "compile with direct convolutions"
 UNFOLDED = "compile with unfolded convolutions"
 _TRIED = 16  # clients that memory is measured with
 _SHARE = 0.5  # of the free memory, for the clients at work; what they hold between rounds needs some, too
@@ -62,7 +62,7 @@ def ways(vmapped: Graphed, clients: int, mixes: bool) -> Ways:
     direct = full and any(can_be_direct(module) for module in task.model.modules()) and has_triton()
     if direct:
         found[DIRECT_AS_IT_IS] = lambda: with_convolutions("direct", Graphed(task, clients))
-    found["compile"] = lambda: Compile(task, clients)
+    found[COMPILE] = lambda: Compile(task, clients)
     if direct:
         found[DIRECT] = lambda: with_convolutions("direct", Compile(task, clients))
     if not mixes and any(can_unfold(module) for module in task.model.modules()):
@@ -80,14 +80,15 @@ def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed, sl
     """The fastest way to have clients trained `trained` times for so many steps, `clients` at once.
 
     Kernels of our own are compiled anew for every kind of GPU and version of Triton. So they are first held against
-    torch's own, on the run's own model and examples, and not used where they give something else.
+    torch's own, on the run's own model and examples, and not used where they give something else. Compiling takes
+    long: where both kinds of convolutions run uncompiled, the faster kind alone is compiled.
     """
     plain = ways[AS_IT_IS]()
     seconds, notes, patience = {AS_IT_IS: timed(plain, clients)}, list[str](), _PATIENCE
     for name, make in ways.items():
         compiles = name not in (AS_IT_IS, DIRECT_AS_IT_IS)
         worth = steps * trained * min(seconds.values()) > _WORTH and patience > 0
-        if name == AS_IT_IS or (compiles and not worth):
+        if name == AS_IT_IS or (compiles and not worth) or name in _behind(seconds):
             continue
         execution, began = make(), perf_counter()
         try:
@@ -107,6 +108,13 @@ def fastest(ways: Ways, clients: int, steps: int, trained: int, timed: Timed, sl
     best = min(seconds, key=seconds.__getitem__)
     measured = ", ".join(f"{name} {1e6 * value:.3g}" for name, value in seconds.items())
     return Choice(best, f"µs a step of one client: {measured}", notes)
+
+
+def _behind(seconds: dict[str, float]) -> tuple[str, ...]:
+    """The ways to compile that are behind, as far as times without compiling tell."""
+    if DIRECT_AS_IT_IS not in seconds:
+        return ()
+    return (COMPILE, UNFOLDED) if seconds[DIRECT_AS_IT_IS] < seconds[AS_IT_IS] else (DIRECT,)
 
 
 def _agree(one: Execution, other: Execution, clients: int, slopes: Slopes) -> bool:
