@@ -131,3 +131,20 @@ def test_a_compiled_step_writes_in_place(name: str, monkeypatch: pytest.MonkeyPa
     one_by_one = run(METHODS[name])
     for mine, its in zip(held.everything(compiled).items(), held.everything(one_by_one).items(), strict=True):
         torch.testing.assert_close(mine[1], its[1], rtol=1e-4, atol=1e-5, msg=mine[0])
+
+
+@pytest.mark.parametrize("name", ["a row that all clients share", "rows of their own"])
+def test_a_row_that_all_clients_share_is_kept_once(name: str, replayed: list[int]) -> None:
+    graphs: list[Any] = []
+    plain = captured._Graph.__init__
+
+    def noted(self: Any, *given: Any, **named: Any) -> None:
+        plain(self, *given, **named)
+        graphs.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(captured._Graph, "__init__", noted)
+        run(METHODS[name])
+    rows = [row for graph in graphs for row in graph.held.rows]
+    assert rows
+    assert all(row.stride(0) == 0 for row in rows)

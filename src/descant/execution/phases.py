@@ -27,10 +27,9 @@ class Phase:
         """The phase's rows [W, ...] of tensors [K, ...]."""
         if isinstance(tree, tuple):
             return tuple(self.take(leaf) for leaf in tree)
-        if self.who is not None:
-            return tree[host(self.who) if tree.device.type == "cpu" else self.who]
-        # One layout, so that one program serves; a tensor without numbers is contiguous whatever its strides.
-        return tree.contiguous() if tree.numel() else torch.empty(tree.shape, dtype=tree.dtype, device=tree.device)
+        if self.who is None:
+            return tree
+        return tree[host(self.who) if tree.device.type == "cpu" else self.who]
 
     def put(self, tree: Any, rows: Any) -> Any:
         """Tensors [K, ...] with the phase's rows replaced."""

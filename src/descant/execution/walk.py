@@ -36,7 +36,7 @@ class Walked(NamedTuple):
 
 def walk(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
     """The steps from `begin` to `end`, on the minibatches of the schedules: cheap ones several in one program."""
-    x, statistics, met, left, rows = start
+    x, statistics, met, left, rows = (_dense(part) for part in start)
     there, taken = left.clamp(max=end).to(met.device, non_blocking=True), torch.zeros_like(met, dtype=torch.int64)
     examples = min(schedules[0].batch, schedules[0].rows.part.largest)
     # Narrower programs, for those who are still at work, have fewer steps to win back their making.
@@ -55,6 +55,14 @@ def walk(step: Step, execution: Execution, begin: int, end: int, start: Start, s
     if not until:
         return Walked(x, statistics, None, planned(left, begin, end), gradients)
     return Walked(x, statistics, met, taken.cpu(), gradients)
+
+
+def _dense(tree: Any) -> Any:
+    """Tensors of one layout, so that one program serves."""
+    if isinstance(tree, tuple):
+        return tuple(_dense(leaf) for leaf in tree)
+    # A tensor without numbers is contiguous whatever its strides.
+    return tree.contiguous() if tree.numel() else torch.empty(tree.shape, dtype=tree.dtype, device=tree.device)
 
 
 def planned(left: Tensor, begin: int, end: int) -> Tensor:
