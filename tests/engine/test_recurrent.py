@@ -48,6 +48,41 @@ def test_a_run_is_that_of_the_loop(name: str, mode: str) -> None:
     assert ours.summary()[loss] == pytest.approx(theirs.summary()[loss], rel=1e-10)
 
 
+class Asking(nn.Module):
+    """A model that tells its layers apart by their types, and lays out the weights of recurrent ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Embedding(7, 3), nn.LSTM(3, 5, batch_first=True), nn.Linear(5, 7)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            if isinstance(layer, nn.LSTM):
+                layer.flatten_parameters()
+                x, _ = layer(x)
+            else:
+                x = layer(x)
+        return x[:, -1]
+
+
+@pytest.mark.parametrize("mode", ["vmap", pytest.param("compile", marks=pytest.mark.slow)])
+def test_a_model_may_ask_what_its_layers_are(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def flattened(layer: nn.RNNBase) -> None:  # as it does on a GPU
+        looked_at.extend(p.data_ptr() for p in layer.parameters())
+
+    monkeypatch.setattr(nn.RNNBase, "flatten_parameters", flattened)
+    torch.manual_seed(0)
+    task, data = dc.Task(Asking().double()), federation(each=False)
+    method, more = dc.methods.FedAvg(lr=0.2, steps=3, batch=6), {"rounds": 2, "device": "cpu"}
+    theirs = dc.simulate(task, data, method, mode="loop", **more)
+    assert looked_at
+    ours = dc.simulate(task, data, method, mode=mode, **more)
+    assert not ours.config["execution"]["fallbacks"]
+    torch.testing.assert_close(held.personal(ours), held.personal(theirs), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("each", [True, False])
 def test_gradients_of_padded_minibatches(each: bool, layers: int) -> None:

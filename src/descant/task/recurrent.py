@@ -12,22 +12,16 @@ from torch.nn import functional
 
 from descant.task.recurrence import states
 
-_TORCHS: Any = nn.LSTM
 
-
-class LSTM(nn.RNNBase):
+class LSTM(nn.LSTM):
     """`nn.LSTM`, computed by operators of ours under vmap and in compiled programs; else it is that of torch.
 
-    It is no subclass of `nn.LSTM`, which torch.compile refuses.
+    A model may ask whether a layer is an `nn.LSTM`, and so it is one.
     """
 
-    check_forward_args, permute_hidden = _TORCHS.check_forward_args, _TORCHS.permute_hidden
-    get_expected_cell_size = _TORCHS.get_expected_cell_size
-
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> Any:
-        transformed = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
-        if not transformed or not isinstance(input, Tensor) or input.dim() != 3:
-            return _TORCHS.forward(self, input, hx)
+        if not _transformed() or not isinstance(input, Tensor) or input.dim() != 3:
+            return super().forward(input, hx)
         sequence = input.transpose(0, 1) if self.batch_first else input  # [T, B, features]
         directions = ("", "_reverse") if self.bidirectional else ("",)
         zeros = sequence.new_zeros(self.num_layers * len(directions), sequence.shape[1], self.hidden_size)
@@ -44,6 +38,11 @@ class LSTM(nn.RNNBase):
         h_n, c_n = (torch.stack(state) for state in zip(*ends, strict=True))
         return sequence.transpose(0, 1) if self.batch_first else sequence, (h_n, c_n)
 
+    def flatten_parameters(self) -> None:
+        """Lay the weights out as torch's own kernel reads them, which models ask for before they call a layer."""
+        if not _transformed():  # weights of all clients have no address that could be looked at
+            super().flatten_parameters()
+
     def _layer(self, name: str, sequence: Tensor, h: Tensor, c: Tensor, backwards: bool) -> tuple[Tensor, Tensor]:
         """All states [T, B, H] of a layer, and its last cell [B, H]."""
         bias = getattr(self, f"bias_ih{name}") + getattr(self, f"bias_hh{name}") if self.bias else None
@@ -53,6 +52,11 @@ class LSTM(nn.RNNBase):
         others = (tensor.to(added.dtype)[None] for tensor in (getattr(self, f"weight_hh{name}"), h, c))
         hs, last = states(added[None], *others)
         return hs[0].flip(0) if backwards else hs[0], last[0]
+
+
+def _transformed() -> bool:
+    """Whether a compiler, or torch.func, looks at what is computed."""
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def recurrent_layers(model: nn.Module) -> list[nn.RNNBase]:
@@ -73,4 +77,4 @@ def vectorise(module: nn.Module) -> None:
         # Not a subclass, which may compute otherwise. Dropout inside a layer draws what no address reaches.
         draws = isinstance(layer, nn.LSTM) and layer.dropout > 0 and layer.num_layers > 1
         if type(layer) is nn.LSTM and not layer.proj_size and not draws:
-            layer.__class__ = LSTM  # type: ignore[assignment]
+            layer.__class__ = LSTM
