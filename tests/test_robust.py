@@ -94,6 +94,20 @@ def test_tables_and_page_say_where_methods_did_not_compute_equally_much(found: d
     assert note in other._report().notices()
 
 
+def test_seeds_that_collapsed_make_no_compute_unequal() -> None:
+    """Seeds draw cohorts, and clients hold unequally many examples: what is left of one method is other seeds."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(n, 5, generator=generator) for n in (10, 20, 60, 100, 200, 10)]
+    data = dc.FederatedData.from_arrays([(x[:, :4], (x[:, 4] > 0).long()) for x in drawn], classes=3)
+    methods = {"Together": FedAvg(steps=1, batch=None), "Alone": Local(steps=1, batch=None)}
+    attacks = {"blast": ATTACKS["blast"]}
+    more = HOW | {"rounds": 6, "cohort": 2, "seeds": 4}
+    found = dc.robustness(task(), data, methods, attacks=attacks, fractions=[0, 0.2], **more)
+    assert found.table()["collapsed"].to_list() == [0, 3, 0, 0]
+    assert found.table()["equal_compute"].to_list() == [True, None, True, True]
+    assert not any("equal compute" in line for line in found._report().notices())
+
+
 def test_the_worst_attack_is_the_one_that_collapses(found: dc.Robustness) -> None:
     worst = found.worst()
     assert worst["method"].to_list() == ["Together", "Alone"]

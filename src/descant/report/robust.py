@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -10,7 +11,7 @@ from descant.experiment import Run
 from descant.experiment.assumed import beyond
 from descant.experiment.attackgrid import CLEAN, Place, percent
 from descant.experiment.outcomes import Outcome, outcomes, rule_of, worst_cases
-from descant.experiment.table import at_evaluation, compute_note, rows, short
+from descant.experiment.table import at_evaluation, compute_said, rows, short
 from descant.report.figure import Figure, Palette
 from descant.report.gather import Entry
 from descant.report.page import facts, filled, legend, placed
@@ -175,10 +176,20 @@ class RobustReport:
                 said.append(f"{method}, {percent(fraction)} of attackers: {what}.")
         if all(outcome.seeds == 1 for outcome in self.drawn.found):
             said.append("One seed: there is no spread, and small differences may be chance.")
-        # A run that collapsed stopped computing, and has no figure that could be compared.
         lasting = [(place.method, run) for place, runs in self.runs.items() for run in runs if run.collapse is None]
-        found = rows(lasting)
-        return said + [note for note in (compute_note(found), *at_evaluation(found)) if note]
+        return said + [note for note in (self._compute(), *at_evaluation(rows(lasting))) if note]
+
+    def _compute(self) -> str:
+        """What the methods computed where that was not the same, at the place where most of them can be compared.
+
+        Seeds differ in who takes part, and so in examples: means over other seeds, or other attacks, tell nothing.
+        """
+        spent: dict[Place, dict[str, float]] = {}
+        for outcome in self.drawn.found:
+            if outcome.equal_compute is False:
+                there = spent.setdefault(replace(outcome.place, method=""), {})
+                there[outcome.place.method] = outcome.examples
+        return compute_said(max(spent.values(), key=len, default={}))
 
     def _attacked(self) -> Iterator[tuple[Place, Sequence[Run]]]:
         """The runs of the table in which somebody attacks."""
