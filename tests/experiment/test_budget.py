@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import descant as dc
+from descant.cli import options
 from descant.cli.app import app
 from descant.errors import SettingError
 from descant.experiment import Run
@@ -184,6 +185,23 @@ def test_a_table_of_somebody_else_is_kept_and_nothing_is_run(settings: dict[str,
     assert told.exit_code and "budget.csv' is there already, and descant did not write it" in str(told.exception)
     assert (tmp_path / "runs" / "budget.csv").read_text() == "my own figures"
     assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_a_table_that_is_written_while_methods_run_is_kept(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, carried_out = tmp_path / "runs" / "budget.csv", options.carried_out
+
+    def meanwhile(*given: Any) -> Any:
+        found = carried_out(*given)
+        mine.write_text("my own figures")
+        return found
+
+    monkeypatch.setattr(options, "carried_out", meanwhile)
+    (tmp_path / "budget.yaml").write_text(yaml.safe_dump(settings | {"budgets": [5000]}, sort_keys=False))
+    told = CliRunner().invoke(app, ["budget", str(tmp_path / "budget.yaml"), "--out", str(tmp_path / "runs"), "-q"])
+    assert mine.read_text() == "my own figures"
+    assert told.exit_code and "budget.csv' is there already, and descant did not write it" in str(told.exception)
 
 
 @pytest.mark.slow
