@@ -136,6 +136,9 @@ def test_a_field_that_must_be_a_whole_number_says_in_which_range(given: dict[str
             "ditto.solver.steps = 'x': it must be",
         ),
         ("partitions", {"name": "labels", "clients": 5, "labels": 2.5}, "it must be a positive whole number"),
+        ("methods", {"name": "finetune", "steps": 2.5}, "it must be a whole number, zero or more, or nothing$"),
+        # Without `source` every number is refused, and what is said of it is no range.
+        ("attacks", {"name": "flipped-labels", "target": 2.5}, "= 2.5: it must be a whole number or nothing$"),
     ],
 )
 def test_so_does_a_field_in_a_file(kind: str, spec: dict[str, Any], said: str) -> None:

@@ -17,6 +17,7 @@ from descant.errors import SettingError, shown
 
 _EXAMPLES = 3  # classes that an error names
 _BELOW_ALL = -1  # a whole number that no range of a part holds
+_IN_SOME = (0, 1, 2, 8)  # every range holds one of these
 _WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -72,15 +73,26 @@ def in_range(said: str, kinds: tuple[Any, ...], cls: Any, name: str, given: Mapp
     if int not in kinds or float in kinds or not (isinstance(cls, type) and is_dataclass(cls)):
         return said
     for others in (given, {}):
-        try:
-            cls(**{**others, name: _BELOW_ALL})
-        except SettingError as error:
-            start, must, what = str(error).partition(": it must be ")
-            if must and start == f"{cls.__name__}.{name} = {_BELOW_ALL}":
-                return said.replace(_WORDS[int], _whole(what.removesuffix(f", or {_WORDS[NoneType]}")), 1)
-        except Exception:  # a field that is needed and missing, or of a kind that the class cannot be made with
-            continue
+        what = _asked(cls, name, {**others, name: _BELOW_ALL})
+        # What is said of every number is no range: that another field is missing, say.
+        if what is not None and any(_asked(cls, name, {**others, name: n}) != what for n in _IN_SOME):
+            words = _whole(what.removesuffix(f", or {_WORDS[NoneType]}"))
+            before, _, after = said.partition(_WORDS[int])
+            return f"{before}{words}{',' if ', ' in words and after.startswith(' or ') else ''}{after}"
     return said
+
+
+def _asked(cls: Any, name: str, values: Mapping[str, Any]) -> str | None:
+    """What a field must be, as the checks of a class say where its value does not do; else nothing."""
+    try:
+        cls(**values)
+    except SettingError as error:
+        start, must, what = str(error).partition(": it must be ")
+        if must and start == f"{cls.__name__}.{name} = {values[name]}":
+            return what
+    except Exception:  # a field that is needed and missing, or of a kind that the class cannot be made with
+        return None
+    return None
 
 
 def _whole(what: str) -> str:
