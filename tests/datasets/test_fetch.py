@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import shutil
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -171,7 +173,7 @@ def packed(kind: str, name: str, inside: bytes = b"inside") -> bytes:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(name, inside)
     else:
-        with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        with tarfile.open(fileobj=stream, mode="w:bz2" if kind.endswith("bz2") else "w:gz") as archive:
             member = tarfile.TarInfo(name)
             member.size = len(inside)
             archive.addfile(member, io.BytesIO(inside))
@@ -211,6 +213,35 @@ def test_an_archive_with_damaged_contents_is_refused_and_not_kept(tmp_path: Path
     with pytest.raises(DataError, match=r"cannot be unpacked .* was not kept"):
         fetch_file(Download("f.zip", server.url("/damaged"), unpack=True), tmp_path)
     assert not list(tmp_path.glob("f.*"))
+
+
+def test_so_is_one_whose_compressed_bytes_are_no_such(tmp_path: Path, server: Server) -> None:
+    raw = bytearray(packed("tar.bz2", "data.bin", Random(0).randbytes(2_000_000)))
+    raw[1_500_000] ^= 0xFF  # in the second of its blocks
+    server.files["/damaged"] = bytes(raw)
+    with pytest.raises(DataError, match=r"cannot be unpacked .* was not kept"):
+        fetch_file(Download("f.tar.bz2", server.url("/damaged"), unpack=True), tmp_path)
+    assert not list(tmp_path.glob("f.*"))
+
+
+def test_a_disk_that_is_full_while_it_is_unpacked_is_named(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["/archive"] = packed("zip", "data.bin")
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(OSError) as caught:
+        fetch_file(Download("f.zip", server.url("/archive"), unpack=True), tmp_path)
+    assert files.told(caught.value) == (
+        f"'{tmp_path}' cannot be read or written: the disk is full; make room, or choose another place"
+    )
+    monkeypatch.undo()
+    fetch_file(Download("f.zip", server.url("/archive"), unpack=True), tmp_path)  # what came is still there
+    assert server.asked == [None, f"bytes={len(server.files['/archive'])}-"]
+    assert (tmp_path / "data.bin").read_bytes() == b"inside"
 
 
 def test_a_data_set_fetches_all_that_it_needs(

@@ -156,7 +156,9 @@ def _unpack(path: Path, file: Path, remedy: str) -> None:
                 packed.extractall(
                     file.parent, filter="data"
                 )  # nothing outside the folder, no devices, no links out
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk refuses, and the archive is kept
+            raise OSError(error.errno, error.strerror, error.filename or str(file.parent)) from error
         raise DataError(
             f"it cannot be unpacked ({error}): it is damaged, or not what it should be; {remedy}", file=file
         ) from error
