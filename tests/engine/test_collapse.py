@@ -34,7 +34,7 @@ HUGE: dict[str, Any] = {"lr": 1e200, "steps": 3, "batch": None}
 def when(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """When it is read whether numbers are finite: at the end of a round, as on a GPU, or wherever they come up."""
     if request.param == "later":
-        monkeypatch.setattr("descant.engine.round.READ_LATER", ("cpu",))
+        monkeypatch.setattr("descant.engine.unread.READ_LATER", ("cpu",))
     return str(request.param)
 
 

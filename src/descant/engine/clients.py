@@ -101,7 +101,7 @@ class Clients:
         fetched = method.fetches(seen, state, local)
         message, new = method.client(seen, state, local)
         self._check_state(state, new)
-        self._then = None if then is None or who.device.type == "cpu" else (local.done, then[1], then[0])
+        self._then = None if then is None else (local.done, then[1], then[0])
         if reads:
             self.draw_ahead()
             self._check_finite(who, new)

@@ -15,13 +15,12 @@ from descant.engine.links import Broadcast, as_heard, through
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, HealthRecord, RoundRecord
 from descant.engine.server import Server, Taken
-from descant.engine.unread import read
+from descant.engine.unread import later, read
 from descant.execution import Loop, Vmap
 from descant.mail import Form, Mail
 from descant.mirrors import host, parts, sent
 from descant.trees import Tree
 
-READ_LATER = ("cuda",)  # kinds of devices that are asked first and waited for later
 # What the mail of a round makes of the server, and which leaves of it are finite; nothing if it is not foreseen.
 Foreseen = tuple[()] | tuple[Taken, Tensor]
 
@@ -87,7 +86,7 @@ class Round:
             else:
                 sending = torch.isin(numbers, host(cohort))
             # Those who work alone in a round of their own are kept at its end, when a GPU is waited for anyhow.
-            reads = looks is not None or who is not trainers or who.device.type not in READ_LATER
+            reads = looks is not None or who is not trainers or not later(who)
             then = self.after(ctx, trainers, done, who)
             try:
                 lots.append(self.clients.work(ctx, who, down, sending, looks, then, reads))
@@ -108,7 +107,7 @@ class Round:
 
     def after(self, ctx: Context, trainers: Tensor, done: int, who: Tensor) -> tuple[Context, Tensor] | None:
         """Who works next, and in which round, as far as that is known: their minibatches can be drawn ahead."""
-        if trainers.device.type == "cpu":
+        if not later(trainers):
             return None
         self._next, done = None, done + len(who)
         if done == len(trainers):
@@ -167,7 +166,9 @@ class Round:
         """The mail as it reaches the server, how many messages were lost, how many were refused, and what the mail
         makes of the server where that was foreseen."""
         if not mail:
-            self.clients.settle(None if self.clients.unread is None else self.clients.unread.cpu())
+            held = self.clients.unread
+            asked = torch.ones(0, dtype=torch.bool) if held is None else held
+            self.clients.settle(*read(asked, meanwhile=self.clients.draw_ahead))
             return mail, 0, 0, ()
         codec, clients, refused = self.plan.codec, self.clients, 0
         if codec.exact:
@@ -200,7 +201,7 @@ class Round:
         """
         nothing = torch.ones(0, dtype=torch.bool, device=mail.clients.device)
         held, taken, made = self.clients.unread, None, nothing
-        if mail and mail.clients.device.type in READ_LATER:
+        if mail and later(mail.clients):
             taken = self.server.foresee(ctx, mail)
             made = nothing if taken is None else self.server.unread(taken)
         flags = (nothing if held is None else held, mail.finite(), made)

@@ -10,6 +10,7 @@ from torch import Tensor
 from descant.context import Context
 from descant.data import FederatedData
 from descant.engine.cohort import finished_share
+from descant.engine.unread import later
 from descant.execution import Compile, Execution
 from descant.execution.batches import Counts, Rows, Schedule
 from descant.methods import Work
@@ -58,16 +59,17 @@ class Surroundings:
 
     def sizes(self, clients: Tensor) -> Tensor:
         """How many examples clients train on [K], where they are trained. A copy would wait for a GPU at work."""
-        train, places = self.data.train, self.data.places
-        if clients.device.type == "cpu":
-            return Rows(train, clients, places(clients)).sizes
         key = (id(clients), id(self.data))
-        if key not in self.counted:
+        if key in self.counted:
+            return self.counted[key][0]
+        there = Rows(self.data.train, clients, self.data.places(clients)).sizes.to(
+            clients.device, non_blocking=True
+        )
+        if later(clients):
             while len(self.counted) >= _KEPT:
                 del self.counted[next(iter(self.counted))]
-            there = Rows(train, clients, places(clients)).sizes.to(clients.device, non_blocking=True)
             self.counted[key] = there, clients  # which keeps its id its own
-        return self.counted[key][0]
+        return there
 
     def draw_ahead(self, runs: list[tuple[str, Work, int]], clients: Tensor, ctx: Context) -> None:
         """Draw the minibatches that clients will need if they work as they did, while a GPU is busy otherwise."""

@@ -17,6 +17,13 @@ from descant.mail import not_finite, rows_finite
 from descant.mirrors import host
 from descant.trees import Tree
 
+READ_LATER = ("cuda",)  # kinds of devices that are asked first, and waited for later
+
+
+def later(tensor: Tensor) -> bool:
+    """Whether a tensor lies where work goes on while the processor does something else."""
+    return tensor.device.type in READ_LATER
+
 
 class Kept(NamedTuple):
     """What clients hold after their work, if it is finite."""
