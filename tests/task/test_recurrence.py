@@ -33,7 +33,8 @@ def ours(layer: nn.LSTM) -> nn.Module:
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[nn.LSTM, dict[str, Tensor], tuple[Tensor, ...]]:
     """A layer, the parameters [K, ...] of some clients, and their inputs, with first states or without."""
-    clients, batch, features, hidden, layers = (draw(NUMBERS) for _ in range(5))
+    clients, features, hidden, layers = (draw(NUMBERS) for _ in range(4))
+    batch = draw(st.integers(0, 3))
     options = {name: draw(st.booleans()) for name in ("bias", "batch_first", "bidirectional")}
     torch.manual_seed(draw(st.integers(0, 10**6)))
     layer = nn.LSTM(features, hidden, layers, **options).double()
@@ -127,10 +128,10 @@ def test_clients_can_share_inputs_or_a_model(case: Case, model: bool) -> None:
     close(mine, of_each(plain_gradients(layer), alike, same))
 
 
-def example() -> tuple[Tensor, ...]:
+def example(batch: int = 3) -> tuple[Tensor, ...]:
     """What is added to the gates [K, T, B, 4H], U [K, 4H, H], and the first h and c [K, B, H]."""
     generator = torch.Generator().manual_seed(0)
-    shapes = ((2, 4, 3, 8), (2, 8, 2), (2, 3, 2), (2, 3, 2))
+    shapes = ((2, 4, batch, 8), (2, 8, 2), (2, batch, 2), (2, batch, 2))
     return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes)
 
 
@@ -170,11 +171,12 @@ def fused_gradient(
     return of_sums, of_before, None
 
 
-def test_steps_by_a_kernel_for_each_cell_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batch", [3, 0])
+def test_steps_by_a_kernel_for_each_cell_are_the_same(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     """Here with stand-ins for torch's kernels, which a GPU has; tests/gpu has the kernels."""
     monkeypatch.setattr(recurrence, "_CELL", fused_cell)
     monkeypatch.setattr(recurrence, "_CELL_GRADIENT", fused_gradient)
-    first = example()
+    first = example(batch)
     expected = torch.ops.descant.recurrence(*first, True)
     torch.testing.assert_close(recurrence._forward_fused(*first, True), expected)
     without = torch.ops.descant.recurrence(*first, False)

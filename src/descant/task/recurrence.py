@@ -132,7 +132,7 @@ def _backward(
     torch.mul(before, f - f * f, out=of_f)
     torch.sub(i, i * g * g, out=of_g)
     torch.mul(squashed, o - o * o, out=of_o)
-    by_gate = of_added.view(*of_added.shape[:3], 4, -1)
+    by_gate = of_added.view(*of_added.shape[:3], 4, c.shape[-1])
     dh, dc = slopes[:, -1], last
     for t in reversed(range(slopes.shape[1])):
         dc = torch.addcmul(dc, dh, of_cell[:, t])
@@ -149,13 +149,13 @@ def _backward(
 
 
 def _forward_fused(added: Tensor, weight: Tensor, h: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, ...]:
-    K, B, H = h.shape
+    (K, B, H), T = h.shape, added.shape[1]
     weight, c = weight.contiguous(), c.reshape(K * B, H)  # a copy is read faster, T times
     kept = list[tuple[Tensor, ...]]()
-    for step in added.transpose(0, 1).reshape(-1, K * B, 4 * H):
+    for step in added.transpose(0, 1).reshape(T, K * B, 4 * H):
         h, c, gates = _CELL(step, torch.bmm(h.reshape(K, B, H), weight.mT).flatten(0, 1), c)
         kept.append((h, c, gates) if keep else (h,))
-    hs, *others = (torch.stack(_by_client(each, K), 1) for each in zip(*kept, strict=True))
+    hs, *others = (_by_client(each, K, B) for each in zip(*kept, strict=True))
     return hs, c.view(K, B, H).clone(), *(others or _nothing(hs, added))
 
 
@@ -164,18 +164,19 @@ def _backward_fused(
 ) -> tuple[Tensor, ...]:
     K, T, B, H = slopes.shape
     weight, dh, dc, found = weight.contiguous(), slopes[:, -1], last.reshape(K * B, H), list[Tensor]()
-    cells, kept = (each.transpose(0, 1).reshape(T, K * B, -1) for each in (cs, gates))
+    cells, kept = (each.transpose(0, 1).reshape(T, K * B, each.shape[-1]) for each in (cs, gates))
     for t in reversed(range(T)):
         before = cells[t - 1] if t else c.reshape(K * B, H)
         step, dc, _ = _CELL_GRADIENT(dh.reshape(K * B, H), dc, before, cells[t], kept[t], False)
         found.append(step)
         of_step = step.view(K, B, 4 * H)
         dh = torch.baddbmm(slopes[:, t - 1], of_step, weight) if t else torch.bmm(of_step, weight)
-    return torch.stack(_by_client(found[::-1], K), 1), dh, dc.view(K, B, H)
+    return _by_client(found[::-1], K, B), dh, dc.view(K, B, H)
 
 
-def _by_client(steps: Sequence[Tensor], K: int) -> list[Tensor]:
-    return [step.view(K, -1, step.shape[-1]) for step in steps]
+def _by_client(steps: Sequence[Tensor], K: int, B: int) -> Tensor:
+    """Steps [K * B, ...] as a sequence [K, T, B, ...]."""
+    return torch.stack([step.view(K, B, step.shape[-1]) for step in steps], 1)
 
 
 def _nothing(hs: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
