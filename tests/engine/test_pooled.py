@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad
 from torch.nn import functional
 
-from descant.execution.convolutions import _largest, paired, pools
+from descant.execution.convolutions import _largest, _Pooled, paired
 from descant.task import Task
 
 pytestmark = pytest.mark.usefixtures("avx512")
@@ -20,6 +20,10 @@ pytestmark = pytest.mark.usefixtures("avx512")
 @pytest.fixture
 def avx512(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+
+
+def pools(task: Task) -> bool:
+    return any(isinstance(module, _Pooled) for module in task._training.modules())
 
 
 def weighted(outputs: Tensor) -> Tensor:

@@ -100,8 +100,9 @@ class _Pooled(_Paired):
             return functional.max_pool2d(_one_by_one(rows), 2)
         images, _, height, width = rows.shape
         windows = rows.permute(0, 2, 3, 1).view(images, height, width // 2, 4, len(weight))  # as they lie
-        upper_left, lower_left, upper_right, lower_right = windows.unbind(3)
-        return _largest(upper_left, upper_right, lower_left, lower_right).permute(0, 3, 1, 2)
+        # As images again, [B, O, H / 2, W / 2], or else a compiler would take their height for channels.
+        upper_left, lower_left, upper_right, lower_right = windows.permute(3, 0, 4, 1, 2).unbind()
+        return _largest(upper_left, upper_right, lower_left, lower_right)
 
 
 def _one_by_one(rows: Tensor) -> Tensor:
@@ -110,15 +111,38 @@ def _one_by_one(rows: Tensor) -> Tensor:
     return apart.permute(0, 2, 3, 1, 4).flatten(2, 3)
 
 
+class _Largest(torch.autograd.Function):
+    """The largest entries. The first of those that are equal has the gradient, as in torch's pooling.
+
+    A compiler computes few channels by whole registers only where little of the work is a choice between two
+    numbers (`where`), and truth values that it keeps it handles one by one. So the place of the largest is a
+    number, by multiplying and adding. What is not a number equals nothing: the last place has its gradient.
+    """
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        largest = reduce(torch.maximum, tensors)
+        place = torch.zeros_like(largest)
+        for tensor in reversed(tensors[:-1]):
+            place = (tensor != largest).to(place.dtype) * (place + 1)
+        return largest, place
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+        ctx.places = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, ...]:
+        (place,) = ctx.saved_tensors
+        return tuple(torch.where(place == at, slopes[0], 0.0) for at in range(ctx.places))
+
+
 def _largest(*tensors: Tensor) -> Tensor:
-    """The largest entries. The first of those that are equal has the gradient, as in torch's pooling."""
-    largest = reduce(torch.maximum, tensors).detach()
-    *others, last = tensors
-    # What is not a number equals nothing: it comes through the sum.
-    found = torch.where(last == largest, last, last + largest)
-    for tensor in reversed(others):
-        found = torch.where(tensor == largest, tensor, found)
-    return found
+    """The largest entries of some tensors."""
+    largest: Tensor = _Largest.apply(*tensors)[0]  # type: ignore[no-untyped-call]
+    return largest
 
 
 _REGISTER = {"AVX512": 64, "AVX2": 32}  # bytes, by torch's name of what the processor can do
@@ -159,11 +183,6 @@ def paired(task: Task) -> Task:
     for model in (other._training, other._deployed):
         _pool_in_pairs(model, Counter(module for _, module in model.named_modules(remove_duplicate=False)))
     return other
-
-
-def pools(task: Task) -> bool:
-    """Whether convolutions of a task pool their outputs themselves."""
-    return any(isinstance(module, _Pooled) for module in task._training.modules())
 
 
 def _pool_in_pairs(model: nn.Module, used: Counter[nn.Module]) -> None:

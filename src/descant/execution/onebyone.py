@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.func import grad
 
 from descant.execution.base import ObjectiveRows, client_loss
 from descant.execution.compiled import Compile
-from descant.execution.convolutions import paired, pools
+from descant.execution.convolutions import paired
 from descant.execution.loop import Loop
-from descant.execution.programs import compiled
 from descant.task.batch import Batch
 from descant.task.task import Task
 from descant.task.types import Objective
@@ -45,11 +41,6 @@ class OneByOne(Compile):
 
         gradients, statistics = zip(*map(of_one, range(len(x))), strict=True)
         return torch.stack(gradients), torch.stack(statistics)
-
-    def program(self, function: Callable[..., Any], on_cpu: bool = False) -> Callable[..., Any]:
-        # Where pairs are pooled, the four outputs of a window are compared again for its gradient: that is quicker
-        # than to keep what was found. The minibatch is kept in any case, for the convolution.
-        return compiled(function, len(self.programs), on_cpu, reads=8 if pools(self.task) else 1)
 
     def outputs(self, x: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
         return self._loop.outputs(x, buffers, inputs)

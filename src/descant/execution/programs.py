@@ -90,9 +90,8 @@ def reason(error: Exception) -> str:
     return re.sub(r"( at)? 0x[0-9a-fA-F]+", "", line) or type(error).__name__
 
 
-def compiled(function: Callable[..., Any], number: int, on_cpu: bool = False, reads: int = 1) -> Callable[..., Any]:
-    """A program for arguments of one signature. On a CPU, what several loops need is computed by each of them if it
-    is made from so many tensors at most, and is otherwise kept."""
+def compiled(function: Callable[..., Any], number: int, on_cpu: bool = False) -> Callable[..., Any]:
+    """A program for arguments of one signature."""
 
     def program(*arguments: Any) -> Any:
         return function(*arguments)
@@ -104,6 +103,6 @@ def compiled(function: Callable[..., Any], number: int, on_cpu: bool = False, re
     options: dict[str, Any] = {"guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
     if on_cpu:
         keep_freed()
-        # With 1, a minibatch that two loops read is collected once, and not by each of them for every number anew.
-        options["realize_reads_threshold"] = reads
+        # A minibatch that two loops read is collected once, and not by each of them for every number anew.
+        options["realize_reads_threshold"] = 1
     return torch.compile(program, dynamic=False, fullgraph=True, options=options)
