@@ -49,7 +49,7 @@ def test_gradients_and_predictions_are_those_of_the_loop(laid_out: bool) -> None
     batch = Batch(inputs, torch.randint(0, 3, (5, 6), generator=generator), mask, torch.arange(5))
     none, everyone = torch.zeros(5, 0, dtype=torch.float64), torch.ones(5, dtype=torch.bool)
     alone = OneByOne(task, channels_last=laid_out)
-    assert [type(module).__name__ for module in alone.task._training.modules()].count("_Paired") == 1
+    assert [type(module).__name__ for module in alone.task._training.modules()].count("_Pooled") == 1
     mine, its = (e.grads(x, none, batch, everyone, e.task.objective, ())[0] for e in (alone, Loop(task)))
     torch.testing.assert_close(mine, its, rtol=1e-11, atol=1e-13)
     torch.testing.assert_close(alone.outputs(x, none, inputs), Loop(task).outputs(x, none, inputs))

@@ -6,13 +6,16 @@ has but slow programs. The patches of the images are the columns of a matrix, an
 Direct, for a GPU: all is summed up by kernels of our own, which write no patches (`descant.execution.kernels`).
 
 In pairs, for a CPU: it computes as many filters at once as a register has places, 16 of AVX-512 for float32. Where
-a layer has 6 filters, 10 places are idle. Two rows of its outputs, computed at once, are 12 filters.
+a layer has 6 filters, 10 places are idle. Two rows of its outputs, computed at once, are 12 filters. Max pooling of
+2 x 2 outputs then takes them as they lie, before rows are brought into their order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from copy import copy, deepcopy
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -68,16 +71,78 @@ class _Paired(nn.Conv2d):
     """Two rows of outputs at once: every filter w stands twice, as (w, 0) and as (0, w), one row further down."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = self.rows(input, weight, bias)
+        return super()._conv_forward(input, weight, bias) if rows is None else _one_by_one(rows)
+
+    def rows(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        """Pairs of rows [B, 2 O, H / 2, W], or None where a last row would be left alone."""
         padding: Any = self.padding  # numbers: `can_pair`
-        odd = (input.shape[-2] + 2 * padding[0] - self.kernel_size[0] + 1) % 2  # a last row would be left alone
+        odd = (input.shape[-2] + 2 * padding[0] - self.kernel_size[0] + 1) % 2
         if odd or input.dim() == 3:  # an image by itself
-            outputs: Tensor = super()._conv_forward(input, weight, bias)
-            return outputs
+            return None
         twice = torch.cat([functional.pad(weight, (0, 0, 0, 1)), functional.pad(weight, (0, 0, 1, 0))])
         biases = None if bias is None else torch.cat([bias, bias])
-        rows = functional.conv2d(input, twice, biases, stride=(2, 1), padding=padding)  # [B, 2 O, H / 2, W]
-        apart = rows.view(len(rows), 2, len(weight), *rows.shape[2:])  # [B, 2, O, H / 2, W]
-        return apart.permute(0, 2, 3, 1, 4).flatten(2, 3)
+        return functional.conv2d(input, twice, biases, stride=(2, 1), padding=padding)
+
+
+class _Pooled(_Paired):
+    """Pairs of rows, and the largest of 2 x 2 outputs.
+
+    A compiler writes torch's own pooling as loops over single numbers, which take longer than the convolution. Here
+    the four outputs of a window are four tensors, whose largest is found by whole registers, as is its gradient.
+    """
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = self.rows(input, weight, bias)
+        if rows is None:
+            return functional.max_pool2d(super()._conv_forward(input, weight, bias), 2)
+        if rows.shape[-1] % 2 or not rows.is_contiguous(memory_format=torch.channels_last):
+            return functional.max_pool2d(_one_by_one(rows), 2)
+        images, _, height, width = rows.shape
+        windows = rows.permute(0, 2, 3, 1).view(images, height, width // 2, 4, len(weight))  # as they lie
+        # As images again, [B, O, H / 2, W / 2], or else a compiler would take their height for channels.
+        upper_left, lower_left, upper_right, lower_right = windows.permute(3, 0, 4, 1, 2).unbind()
+        return _largest(upper_left, upper_right, lower_left, lower_right)
+
+
+def _one_by_one(rows: Tensor) -> Tensor:
+    """Rows [B, O, H, W] that lie in pairs [B, 2 O, H / 2, W]."""
+    apart = rows.view(len(rows), 2, -1, *rows.shape[2:])  # [B, 2, O, H / 2, W]
+    return apart.permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+
+class _Largest(torch.autograd.Function):
+    """The largest entries. The first of those that are equal has the gradient, as in torch's pooling.
+
+    A compiler computes few channels by whole registers only where little of the work is a choice between two
+    numbers (`where`), and truth values that it keeps it handles one by one. So the place of the largest is a
+    number, by multiplying and adding. What is not a number equals nothing: the last place has its gradient.
+    """
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        largest = reduce(torch.maximum, tensors)
+        place = torch.zeros_like(largest)
+        for tensor in reversed(tensors[:-1]):
+            place = (tensor != largest).to(place.dtype) * (place + 1)
+        return largest, place
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+        ctx.places = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, ...]:
+        (place,) = ctx.saved_tensors
+        return tuple(torch.where(place == at, slopes[0], 0.0) for at in range(ctx.places))
+
+
+def _largest(*tensors: Tensor) -> Tensor:
+    """The largest entries of some tensors."""
+    largest: Tensor = _Largest.apply(*tensors)[0]  # type: ignore[no-untyped-call]
+    return largest
 
 
 _REGISTER = {"AVX512": 64, "AVX2": 32}  # bytes, by torch's name of what the processor can do
@@ -114,7 +179,41 @@ def computed(task: Task, way: str) -> Task:
 
 def paired(task: Task) -> Task:
     """The same task with convolutions of images computed in pairs of rows, where that fills registers better."""
-    return _with(task, can_pair, _Paired)
+    other = _with(task, can_pair, _Paired)
+    for model in (other._training, other._deployed):
+        _pool_in_pairs(model, Counter(module for _, module in model.named_modules(remove_duplicate=False)))
+    return other
+
+
+def _pool_in_pairs(model: nn.Module, used: Counter[nn.Module]) -> None:
+    """Let convolutions in pairs pool their outputs themselves where a model is a plain sequence of layers.
+
+    There nobody else looks at what a layer leaves. A ReLU before the pooling may come after it: it leaves the order
+    of numbers, and its gradient is 0 where the largest is not positive, whichever of the outputs that was.
+    """
+    if type(model) is not nn.Sequential:
+        return
+    layers = list(model)
+    for at, layer in enumerate(layers):
+        _pool_in_pairs(layer, used)
+        after = at + 2 if at + 1 < len(layers) and type(layers[at + 1]) is nn.ReLU else at + 1
+        alone = used[layer] == 1 and not any(map(_watched, layers[at : after + 1]))
+        if isinstance(layer, _Paired) and alone and after < len(layers) and _halves(layers[after]):
+            layer.__class__ = _Pooled
+            model[after] = nn.Identity()
+
+
+def _halves(module: nn.Module) -> bool:
+    """Whether a layer is the max pooling of 2 x 2 outputs."""
+    if type(module) is not nn.MaxPool2d or module.ceil_mode or module.return_indices:
+        return False
+    settings = (module.kernel_size, module.stride, module.padding, module.dilation)
+    return all(value in (plain, (plain, plain)) for value, plain in zip(settings, (2, 2, 0, 1), strict=True))
+
+
+def _watched(module: nn.Module) -> bool:
+    """Whether somebody looks at what a layer is given or leaves."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def _with(task: Task, can: Callable[[nn.Module], bool], kind: type[nn.Conv2d]) -> Task:
