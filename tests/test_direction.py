@@ -9,8 +9,8 @@ import descant
 
 SOURCE = Path(descant.__file__).parent
 ORDER = [
-    *("version", "errors", "fields", "importing", "draws", "mirrors", "rounding", "threads", "files", "written"),
-    "sealed",
+    *("version", "errors", "fields", "importing", "draws", "mirrors", "rotation", "rounding", "threads"),
+    *("files", "written", "sealed"),
     *("fingerprint", "metrics", "trees", "values", "data", "datasets", "models", "task", "context", "mail"),
     *("coupling", "methods"),
     *("attacks", "codecs", "aggregators", "execution", "state", "engine", "signatures", "catalog", "listing"),

@@ -74,6 +74,7 @@ MOMENTUM = ("beta", 0.0, 0.6)
 DENSE = {"name": "dense", "fresh": True}  # subspaces
 NEAREST = {"nearest": True}
 RANDOM = {"bits": 8, "nearest": False}  # rounding at random
+BIT = {"bits": 1, "rotate": True}  # a number, of a rotated vector
 APART = ("times", 1.0, 2.0, 4.0)  # the shared model's rate, of the personal models'
 METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Local": ({"name": "local"}, None),
@@ -91,6 +92,8 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Ditto, two rates": ({"name": "ditto"}, APART),
     "Hush 1/27, two rates": ({"name": "hush"}, APART),
     "Hush 1/270, two rates": ({"name": "hush", "m": 0.0036}, APART),
+    "Hush 1/9, a bit, two rates": ({"name": "hush", "m": 0.111, **BIT}, APART),
+    "Hush 1/90, a bit, two rates": ({"name": "hush", "m": 0.0108, **BIT}, APART),
     "fixed subspace 1/25": ({"name": "hush", "m": 0.04, **RANDOM, "projection": {"name": "fold"}}, MOMENTUM),
     "MAPA 1/400": ({"name": "hush", "m": 0.0025, **RANDOM, "projection": DENSE}, MOMENTUM),
     "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),
@@ -124,6 +127,8 @@ PARTS: dict[str, Spec] = {
     "4 bits, the same bytes": {"bits": 4, "m": 0.0278},
     "2 bits, the same bytes": {"bits": 2, "m": 0.0555},
     "1 bit, the same bytes": {"bits": 1, "m": 0.111},
+    "1 bit, rotated, the same bytes": {"bits": 1, "m": 0.111, "rotate": True},
+    "rotated": {"rotate": True},
     "32 bits, the same bytes": {"bits": None, "m": 0.0035},
     **{f"beta {beta}": {"beta": beta} for beta in (0.0, 0.3, 0.9)},
     **{f"lam {lam}": {"lam": lam} for lam in (0.1, 0.3, 3.0)},

@@ -13,12 +13,14 @@ class Rounding(NamedTuple):
     """How coarsely numbers travel: each in so many `bits`, as a point of an even grid from -span to span.
 
     Without a `span`, it is the largest size among the numbers, and travels with them. Numbers are rounded at
-    random, so that the mean is right, or to the `nearest` point of the grid that fits them best (`fitting`).
+    random, so that the mean is right, or to the `nearest` point of the grid that fits them best (`fitting`). With
+    `rotate` they are turned before that, and back after it: see `descant.rotation`, and `unbiased`.
     """
 
     bits: int
     span: float | None = None
     nearest: bool = False
+    rotate: bool = False
 
 
 _TRIED = 12  # spans
@@ -51,16 +53,33 @@ def fitting(v: Tensor, bits: int) -> Tensor:
     sum_i (|v_i| - mean |v|)^2 = ||v||^2 - n (mean |v|)^2, and the points between them are never farther. Where many
     numbers are zero, points on both sides of it would add the same to all messages; a point there adds nothing.
     """
-    peak = v.abs().amax(1, keepdim=True) if v.shape[1] else v.new_zeros(len(v), 1)
-    unit = v.double() / torch.where(peak > 0, peak, 1.0)  # so that no square is too small or too large to tell
+    peak, unit = _unit(v)
     mean = unit.abs().mean(1, keepdim=True) if v.shape[1] else unit.new_zeros(len(v), 1)
     best, least = mean, torch.full_like(mean, torch.inf)
-    for i in range(_TRIED):
+    for i in range(_TRIED if bits > 1 else 0):  # of two points, those at the mean are the best
         size = mean ** (1 - i / (_TRIED - 1))
-        for span in (size, -size) if bits > 1 else (size,):
+        for span in (size, -size):
             error = (on_grid(nearest(unit, span, bits), span, bits) - unit).square().sum(1, keepdim=True)
             best, least = torch.where(error < least, span, best), torch.minimum(error, least)
     return (best * peak.double()).to(v.dtype)
+
+
+def unbiased(v: Tensor, span: Tensor, bits: int) -> Tensor:
+    """The `span` [S, 1] of each row's grid, made longer, so that <y, v> = ||v||^2 for the points y nearest to v.
+
+    With a span that is `fitting`, y is too short. With this one, the mean of y over all rotations of v, each turned
+    back, is v itself (Vargaftik et al., 2021, DRIVE, for one bit; 2022, EDEN). Where y is zero, the span stays.
+    """
+    peak, unit = _unit(v)
+    at = span.double() / torch.where(peak > 0, peak, 1.0)
+    inner = (unit * on_grid(nearest(unit, at, bits), at, bits)).sum(1, keepdim=True)
+    return (span.double() * torch.where(inner > 0, unit.square().sum(1, keepdim=True) / inner, 1.0)).to(span.dtype)
+
+
+def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest size [S, 1] in each row, and the rows over it: all their squares are numbers that can be told."""
+    peak = v.abs().amax(1, keepdim=True) if v.shape[1] else v.new_zeros(len(v), 1)
+    return peak, v.double() / torch.where(peak > 0, peak, 1.0)
 
 
 def on_grid(points: Tensor, span: Tensor, bits: int) -> Tensor:

@@ -24,10 +24,11 @@ from descant.coupling import (
     SparseSign,
 )
 from descant.coupling.projections.gaussian import Generated
-from descant.coupling.projections.hadamard import Transform, chunk, signs, transformed, walsh
+from descant.coupling.projections.hadamard import Transform, chunk
 from descant.coupling.projections.perlayer import shares
 from descant.coupling.projections.sums import DirectSum
 from descant.draws import bits
+from descant.rotation import signs, transformed, walsh
 from tests.coupling.projecting import built, draw, layout, matrix
 
 Matrix = NDArray[np.float64]
@@ -204,7 +205,7 @@ def test_hadamard_is_some_rows_of_scipys_matrix_with_signs(
     from descant.coupling.projections import base
     from descant.coupling.projections import hadamard as module
 
-    monkeypatch.setattr(module, "_CHUNK", length)
+    monkeypatch.setattr(module, "CHUNK", length)
     base._built.cache_clear()
     n = 1 << (d - 1).bit_length()
     for m in {1, min(3, d), d}:

@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.linalg import hadamard
 
 from descant import FederatedData, Run, Task
+from descant.draws import bits, stream
 from descant.methods import Hush
 from tests import held
 from tests.methods.hush_loop import FULL, ROUNDS, D, M, matrix, run
-from tests.methods.runs import N, Vector, cohort_of, column, far
+from tests.methods.runs import SEED, N, Vector, cohort_of, column, far
 
 
 def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], Run]:
-    """The q of every step, read from the bytes that were said, by bits; and the whole run."""
+    """The q of every step, read from the bytes that were said, by bits, and turned back; and the whole run."""
     assert method.bits is not None
     steps = []
     for rounds in range(1, ROUNDS + 1):  # a shorter run is the beginning of a longer one
@@ -27,19 +29,33 @@ def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], R
         weights = 2 ** np.arange(method.bits)
         points = np.array([int(bits[i * method.bits :][: method.bits] @ weights) for i in range(M)])
         half = 2 ** (method.bits - 1) - 1  # a grid that holds zero has so many points on each side of it
-        steps.append(-span * (points - half) / half if span < 0 else span * (2 * points / (2**method.bits - 1) - 1))
+        read = -span * (points - half) / half if span < 0 else span * (2 * points / (2**method.bits - 1) - 1)
+        steps.append(rotation(SEED, rounds).T @ read if method.rotate else read)
         assert len(octets) == 8 + -(-M * method.bits // 8)
     return steps, done
 
 
+def rotation(seed: int, step: int) -> Vector:
+    """R of a step, of M = 5 dimensions: signs, H_4 / 2 of the first four, other signs, H_4 / 2 of the last four."""
+    key = bits(seed, "public", step, "hush rotation", torch.arange(1))[0]
+    words = [int(word) for word in stream(key, torch.arange(2))]
+    R = np.eye(M)
+    for word, at in zip(words, (slice(0, 4), slice(1, 5)), strict=True):
+        W = np.eye(M)
+        W[at, at] = hadamard(4) / 2
+        R = W @ np.diag([1 - 2 * (word >> i & 1) for i in range(M)]) @ R
+    return R
+
+
 @pytest.mark.few(2)
+@pytest.mark.parametrize("rotate", [False, True])
 @pytest.mark.parametrize("nearest", [False, True])
 @pytest.mark.parametrize(("bits", "pool", "beta"), [(8, None, 0.6), (3, 2, 0.6), (4, 2, 0.0), (1, 1, 0.9)])
 def test_all_parties_build_w_from_what_was_said(
-    data: FederatedData, linear: Task, bits: int, pool: int | None, beta: float, nearest: bool
+    data: FederatedData, linear: Task, bits: int, pool: int | None, beta: float, nearest: bool, rotate: bool
 ) -> None:
     """Step by step; and, with a pool, from the sums of each subspace."""
-    method = Hush(**FULL | {"bits": bits}, pool=pool, beta=beta, nearest=nearest)
+    method = Hush(**FULL | {"bits": bits}, pool=pool, beta=beta, nearest=nearest, rotate=rotate)
     steps, done = said(linear, data, method)
     x0 = linear.start().numpy()
     w, velocity = x0, np.zeros(D)

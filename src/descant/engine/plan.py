@@ -124,4 +124,4 @@ def carrier(codec: Codec, method: Method) -> Codec:
     how = method.rounding
     if how is None or not isinstance(codec, Native):
         return codec
-    return Uniform(bits=how.bits, span=how.span, nearest=how.nearest)
+    return Uniform(bits=how.bits, span=how.span, nearest=how.nearest, rotate=how.rotate)

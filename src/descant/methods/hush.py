@@ -31,7 +31,8 @@ from descant.methods.optimizers import Down
 from descant.methods.schedules import ByRound
 from descant.methods.subspace import asked, check_dim, check_fit
 from descant.mirrors import host, sent
-from descant.rounding import fitting, nearest, on_grid, packed, rounded
+from descant.rotation import rotated, rotated_back
+from descant.rounding import fitting, nearest, on_grid, packed, rounded, unbiased
 from descant.task import Layout
 
 
@@ -55,7 +56,9 @@ class Hush(Descent):
     subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
     (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
     same in all rounds. Numbers are rounded to the `nearest` of 2^bits even steps, of the width that fits them best;
-    with `nearest` off at random, so that the mean is right. `bits` = None sends numbers as they are.
+    with `nearest` off at random, so that the mean is right. `bits` = None sends numbers as they are. With `rotate`,
+    q is turned by a random rotation of its `m` dimensions before it is rounded, up and down, and what is rounded to
+    the nearest is made longer, so that the mean over rotations is right (see the codec `uniform`).
     """
 
     name: ClassVar[str] = "hush"
@@ -69,6 +72,7 @@ class Hush(Descent):
     m: int | float = 0.037
     bits: int | None = 3
     nearest: bool = True
+    rotate: bool = False
     pool: int | None = None
     beta: float = 0.6
     lam: float = 1.0
@@ -174,26 +178,36 @@ class Hush(Descent):
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         w, step = server["w"], host(server["step"])  # which a GPU need not be asked for
-        q, span = self.heard(aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"], server.ctx)
+        key = self.rotation(server.ctx, int(step))
+        said, span = self.heard(aggregate({"q": messages["q"]}, weights=messages.get("n"))["q"], server.ctx, key)
+        q = said if key is None else rotated_back(said[None], key)[0]
         S = self.subspace(server.ctx, int(step), w[None])
         velocity = self.beta * server["velocity"] + self.stretch(len(w)) * S.lift(q[None])[0]
-        said = {"q": q, "span": span, "step": sent(step + 1, w.device)}
-        return {"w": w + velocity, "velocity": velocity, **said}
+        new = {"q": said, "span": span, "step": sent(step + 1, w.device)}
+        return {"w": w + velocity, "velocity": velocity, **new}
 
-    def heard(self, q: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        """q [m] as everyone hears it, on points of a grid, and the span [1] of that."""
+    def rotation(self, ctx: Context, step: int) -> Tensor | None:
+        """What the rotation of a step follows from, if q is rotated before it is rounded."""
+        return ctx.at(step + 1).bits("hush rotation") if self.rotate and self.bits is not None else None
+
+    def heard(self, q: Tensor, ctx: Context, key: Tensor | None) -> tuple[Tensor, Tensor]:
+        """q [m] as everyone hears it, rotated as a `key` says, on points of a grid, and the span [1] of that."""
         if self.bits is None:
             return q, torch.zeros_like(q[:1])
+        if key is not None:
+            q = rotated(q[None], key)[0]
         if self.nearest:
             span = fitting(q[None], self.bits)
             points = nearest(q[None], span, self.bits)
+            if key is not None:
+                span = unbiased(q[None], span, self.bits)
         else:
             span = q.abs().amax(0, keepdim=True)[None]
             points = rounded(q[None], span, self.bits, ctx.uniform("hush", (1, len(q))))
         return on_grid(points, span, self.bits)[0], span[0]
 
     def said(self, q: Tensor, span: Tensor) -> Tensor:
-        """The bytes of a q [m] that is heard: the span of the grid, and its points in few bits."""
+        """The bytes of a q [m] that is `heard`: the span of the grid, and its points in few bits."""
         if self.bits is None:
             return q.contiguous().view(torch.uint8)
         points = nearest(q[None], span[None], self.bits)
@@ -209,7 +223,7 @@ class Hush(Descent):
 
     @property
     def rounding(self) -> Rounding | None:
-        return None if self.bits is None else Rounding(self.bits, nearest=self.nearest)
+        return None if self.bits is None else Rounding(self.bits, nearest=self.nearest, rotate=self.rotate)
 
     @property
     def sends(self) -> Mapping[str, Sent]:

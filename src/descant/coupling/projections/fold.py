@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from descant.coupling.projections.base import Projection, Projector, Space, at_most
-from descant.coupling.projections.hadamard import signs
 from descant.coupling.projections.matrices import Matrix
+from descant.rotation import signs
 
 
 def _cut(x: Tensor, m: int) -> tuple[Tensor, Tensor]:

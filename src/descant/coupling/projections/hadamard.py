@@ -11,40 +11,14 @@ from torch import Tensor
 
 from descant.coupling.projections.base import Projection, Projector, Space, at_most
 from descant.draws import stream
+from descant.rotation import CHUNK, signs, transformed, walsh
 
-_CHUNK = 2**12  # coordinates that are transformed together, as a matrix of 64 x 64
 _AT_ONCE = 2**20  # numbers that are transformed at once
 
 
 def chunk(d: int) -> int:
     """The length of a chunk: d rounded up to a power of two, if that is not too long."""
-    return min(_CHUNK, 1 << (d - 1).bit_length())
-
-
-def walsh(row: Tensor, column: Tensor) -> Tensor:
-    """Entries of Sylvester's Hadamard matrix, as int64: -1 where row & column has an odd number of bits, else 1."""
-    odd = row & column
-    for shift in (32, 16, 8, 4, 2, 1):
-        odd ^= odd >> shift
-    return 1 - 2 * (odd & 1)
-
-
-def transformed(x: Tensor) -> Tensor:
-    """H x along the last axis, of 2^e numbers: as a matrix, times a smaller H from either side (Kronecker)."""
-    length = x.shape[-1]
-    low = 1 << (length.bit_length() // 2)  # half of the bits, rounded up
-    number = torch.arange(low, device=x.device)
-    H = walsh(number[:, None], number).to(x.dtype)
-    high = length // low
-    y: Tensor = H[:high, :high] @ (x.reshape(*x.shape[:-1], high, low) @ H)
-    return y.flatten(-2)
-
-
-def signs(key: Tensor, begin: int, end: int) -> Tensor:
-    """Random signs of coordinates, as int64, from one that is a multiple of 64: a word makes 64 of them."""
-    word = stream(key, torch.arange(begin // 64, -(-end // 64), device=key.device))
-    bit = (word[:, None] >> torch.arange(64, device=key.device)) & 1
-    return (1 - 2 * bit).flatten()[: end - begin]
+    return min(CHUNK, 1 << (d - 1).bit_length())
 
 
 def _pieces(key: Tensor, clients: int, d: int, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor, Tensor]]:
