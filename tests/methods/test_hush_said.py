@@ -10,6 +10,8 @@ import torch
 from scipy.linalg import hadamard
 
 from descant import FederatedData, Run, Task
+from descant.codecs import Uniform
+from descant.context import Context
 from descant.draws import bits, stream
 from descant.methods import Hush
 from tests import held
@@ -128,3 +130,25 @@ def test_numbers_in_few_bits_are_right_in_the_mean(data: FederatedData, linear: 
     assert float(gap.abs().mean()) > 1e-3, "it is rounded"
     error = gap.std(0) / len(gap) ** 0.5
     assert float((gap.mean(0) / error).abs().max()) < 4
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3])
+def test_what_is_said_of_rotated_numbers_is_as_long_as_the_mean_asks(linear: Task, bits: int) -> None:
+    """For what is said, y, and q as it is rotated, <y, R q> = ||q||^2: otherwise nearest points are too short."""
+    ctx = Context(1, SEED, N, linear.layout, linear.start())
+    q = torch.tensor([0.3, -1.7, 0.2, 0.9, -0.4], dtype=torch.float64)
+    for rotate in (True, False):
+        method = Hush(**FULL | {"bits": bits}, rotate=rotate)
+        said, _ = method.heard(q, ctx, method.rotation(ctx, 2))
+        R = rotation(SEED, 3) if rotate else np.eye(M)
+        right = float(q @ q)
+        assert (float(said.numpy() @ R @ q.numpy()) == pytest.approx(right, rel=1e-12)) == rotate
+
+
+def test_clients_rotate_too_where_the_codec_is_the_methods_own(data: FederatedData, linear: Task) -> None:
+    method = Hush(**FULL | {"bits": 2}, rotate=True)
+    ours, same, other = (
+        held.shared(run(linear, data, method, codec=codec))
+        for codec in ("native", Uniform(bits=2, nearest=True, rotate=True), Uniform(bits=2, nearest=True))
+    )
+    assert torch.equal(ours, same) and far(ours, other) > 1e-3
