@@ -13,6 +13,7 @@ from torch import Tensor
 
 import descant as dc
 from descant.errors import DamagedError, ResumeError, SettingError
+from descant.experiment.verify import runs_in, verify
 from tests.experiment.small import DATA, Net, begin, copied, reseal, result, resume, task
 
 
@@ -167,3 +168,16 @@ def test_a_run_of_the_first_format_is_read_and_not_resumed(broken: Path, tmp_pat
     assert run is not None
     unsealed(folder, "run.json")
     assert dc.load(folder).clients.equals(run.clients)
+
+
+def test_a_finished_run_without_its_settings_is_named(tmp_path: Path) -> None:
+    begin(tmp_path / "one", rounds=2)
+    begin(tmp_path / "two", rounds=2, store="memory")
+    assert not verify(tmp_path / "one") and runs_in([tmp_path]) == [tmp_path / "one", tmp_path / "two"]
+    (tmp_path / "two" / "run.json").unlink()
+    assert runs_in([tmp_path]) == [tmp_path / "one", tmp_path / "two"]
+    [said] = verify(tmp_path / "two")
+    assert said.startswith(f"{tmp_path / 'two' / 'run.json'} is missing: ")
+    (tmp_path / "two" / "rounds.parquet").unlink()  # as where a run is replaced, and that is cut off
+    assert runs_in([tmp_path]) == [tmp_path / "one"]
+    assert begin(tmp_path / "two", rounds=2, store="memory") and not verify(tmp_path / "two")

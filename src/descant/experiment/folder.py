@@ -18,15 +18,16 @@ MARKER = ".descant"
 JOURNAL, CLIENTS, MODELS = "journal", "clients", "models"
 # What lies on disk by rows: of the clients, of the server for each client, and what its codec remembers of each.
 STORES = (CLIENTS, "held", "copies")
-RUN, START, MODEL = "run.json", "start.json", "start.safetensors"
+RUN, START, MODEL, SUMMARY = "run.json", "start.json", "start.safetensors", "summary.json"
 _TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet", "health.parquet")
+_ALWAYS = _TABLES[:3]  # what every finished run has of these
 _FILES = (
     RUN,
     START,
     *_TABLES,
     "state.safetensors",
     MODEL,
-    "summary.json",
+    SUMMARY,
     "files.json",
 )  # in the order in which they are removed
 _FOLDERS = {
@@ -46,6 +47,15 @@ def refuse_foreign(folder: Path) -> None:
             f"out = '{folder}' holds '{entry}', which no run of descant made, and a run needs its name: "
             "choose another folder, or move it away"
         )
+
+
+def headless(folder: Path) -> bool:
+    """Whether a run was finished here, and the file that says what it was is lost.
+
+    One whose removal has begun has no tables any more.
+    """
+    left = all((folder / name).is_file() for name in (MARKER, SUMMARY, *_ALWAYS))
+    return left and not any((folder / name).exists() for name in (RUN, START))
 
 
 def mark(folder: Path) -> None:
