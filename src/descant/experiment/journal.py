@@ -38,6 +38,7 @@ from descant.experiment.folder import (
     sweep,
     unmark,
 )
+from descant.experiment.goingon import resume_command
 from descant.experiment.history import History
 from descant.experiment.keeping import Keeper
 from descant.experiment.lock import Lock
@@ -268,7 +269,7 @@ def _refuse_taken(folder: Path, overwrite: bool) -> None:
         raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
     if unfinished(folder) and not overwrite:
         raise SettingError(
-            f"out = '{folder}' holds an unfinished run: go on with it (descant resume {folder}), "
+            f"out = '{folder}' holds an unfinished run: go on with it ({resume_command(folder)}), "
             "or begin anew with overwrite (--overwrite)"
         )
 
