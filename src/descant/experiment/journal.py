@@ -31,10 +31,12 @@ from descant.experiment.folder import (
     MODEL,
     RUN,
     START,
+    headless,
     mark,
     refuse_foreign,
     remove_journal,
     remove_run,
+    replaced,
     sweep,
     unmark,
 )
@@ -180,6 +182,7 @@ class Journal:
         start = {"format": FORMAT, "config": config, "fingerprints": fingerprints, "model": model}
         start["secret"] = self._secret
         self._mark = write_json(self.folder / START, start)
+        replaced(self.folder)
         return config
 
     def restore(self, simulation: Simulation, history: History, keeper: Keeper) -> list[Record]:
@@ -272,6 +275,8 @@ def _refuse_taken(folder: Path, overwrite: bool) -> None:
             f"out = '{folder}' holds an unfinished run: go on with it ({resume_command(folder)}), "
             "or begin anew with overwrite (--overwrite)"
         )
+    if headless(folder) and not overwrite:
+        raise damaged(folder / RUN, "is missing, of a run that was finished")
 
 
 def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def verify(folder: str | Path) -> list[str]:
         for path in [folder / START, *(folder / name / ABOUT for name in STORES if (folder / name).is_dir())]:
             tried(lambda path=path: read_json(path))  # type: ignore[misc]
     elif headless(folder):
-        wrong.append(str(damaged(folder / RUN, "is missing")))
+        wrong.append(str(damaged(folder / RUN, "is missing, of a run that was finished")))
     else:
         raise SettingError(f"{folder} holds no run: there is no {RUN} in it, and no {START}")
     return wrong
