@@ -63,6 +63,7 @@ BASES: dict[str, type] = {
 _MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module, "metrics": Metric}
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # `some.module.Name`
 _NAMES = 5  # that an error lists
+_SAID = ("name", "trains", "has_shared", "personalizes")  # class variables without a default, of methods
 NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
 
@@ -256,6 +257,16 @@ def _refuse_other_kinds(kind: str, name: str, found: Any) -> None:
     if inspect.isabstract(found):
         left = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise SettingError(f"'{name}' is no complete {singular}: it has no {left} yet")
+    refuse_unsaid(kind, f"'{name}'", found)
+
+
+def refuse_unsaid(kind: str, called: str, found: Any) -> None:
+    """Refuse a class, or an object of one, that does not say what every part of its kind says of itself."""
+    said = _SAID if kind == "methods" else _SAID[:1]
+    if unsaid := [
+        each for each in said if each in inspect.get_annotations(BASES[kind]) and not hasattr(found, each)
+    ]:
+        raise SettingError(f"{called} is no complete {_singular(kind)}: set {', '.join(unsaid)} in its class")
 
 
 def _path_of(base: type) -> str:

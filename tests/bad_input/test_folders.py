@@ -49,7 +49,11 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = GOOD.replace("name: fedavg", "name: stopping:Stopping").replace("rounds: 1", "rounds: 3\ncommit: 1")
     (folder / "run.yaml").write_text(text)
     done = descant("run", "run.yaml", "-q", cwd=folder)
-    assert done.status == 130 and "descant resume runs/run" in done.err and (folder / "runs/run" / START).is_file()
+    assert (
+        done.status == 130
+        and "descant resume --allow-imports runs/run" in done.err
+        and (folder / "runs/run" / START).is_file()
+    )
     return folder
 
 
@@ -102,7 +106,10 @@ def test_a_damaged_cell_of_a_comparison_is_named_or_run_again(finished: Path, tm
 
 def test_verify_says_that_a_run_is_unfinished_and_how_to_go_on(begun: Path, finished: Path) -> None:
     done = descant("verify", "runs", cwd=begun)
-    assert done.status == 0 and "runs/run is whole, but unfinished; go on with: descant resume runs/run" in done.out
+    assert (
+        done.status == 0
+        and "runs/run is whole, but unfinished; go on with: descant resume --allow-imports runs/run" in done.out
+    )
     assert "unfinished" not in descant("verify", "runs", cwd=finished).out
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import descant as dc
 from descant.errors import DamagedError, ResumeError, SettingError
+from descant.experiment.verify import runs_in, verify
 from tests.experiment.small import DATA, Net, begin, copied, reseal, result, resume, task
 
 
@@ -167,3 +168,37 @@ def test_a_run_of_the_first_format_is_read_and_not_resumed(broken: Path, tmp_pat
     assert run is not None
     unsealed(folder, "run.json")
     assert dc.load(folder).clients.equals(run.clients)
+
+
+def test_a_finished_run_without_its_settings_is_named(tmp_path: Path) -> None:
+    begin(tmp_path / "one", rounds=2)
+    begin(tmp_path / "two", rounds=2, store="memory")
+    assert not verify(tmp_path / "one") and runs_in([tmp_path]) == [tmp_path / "one", tmp_path / "two"]
+    (tmp_path / "two" / "run.json").unlink()
+    assert runs_in([tmp_path]) == [tmp_path / "one", tmp_path / "two"]
+    [said] = verify(tmp_path / "two")
+    assert said.startswith(f"{tmp_path / 'two' / 'run.json'} is missing, of a run that was finished: ")
+    with pytest.raises(DamagedError, match=r"run\.json is missing, of a run that was finished: .* with overwrite"):
+        begin(tmp_path / "two", rounds=2)
+    assert (tmp_path / "two" / "summary.json").is_file(), "nothing was removed"
+    assert begin(tmp_path / "two", rounds=2, overwrite=True) and not verify(tmp_path / "two")
+    (tmp_path / "two" / "run.json").unlink()
+    assert verify(tmp_path / "two"), "of a run that has replaced another, too"
+
+
+def test_a_run_that_was_cut_off_while_it_replaced_another_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(tmp_path, rounds=2)
+
+    def cut(folder: Path) -> None:
+        (folder / "run.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("descant.experiment.journal.remove_run", cut)
+        begin(tmp_path, rounds=2, overwrite=True)
+    assert (tmp_path / "summary.json").is_file()
+    with pytest.raises(SettingError, match="no run"):
+        runs_in([tmp_path])
+    assert begin(tmp_path, rounds=2) and not verify(tmp_path)

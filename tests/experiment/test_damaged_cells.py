@@ -43,6 +43,16 @@ def test_a_damaged_cell_is_named_and_left_out(tmp_path: Path) -> None:
         list(comparison(GRID, tmp_path).run())
 
 
+def test_a_cell_that_lost_its_settings_is_named_and_not_replaced(tmp_path: Path) -> None:
+    _, (bad, _) = comparison(GRID, tmp_path).run()
+    (tmp_path / bad.key / "run.json").unlink()
+    with pytest.warns(
+        LeftOutWarning, match=r"'bad' is left out: .*run\.json is missing, of a run that was finished"
+    ):
+        [(cell, _)] = comparison(GRID, tmp_path).run()
+    assert cell.label == "good" and (tmp_path / bad.key / "summary.json").is_file()
+
+
 def test_a_cell_whose_data_changed_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     rng = np.random.default_rng(0)

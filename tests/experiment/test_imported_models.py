@@ -14,6 +14,7 @@ import descant as dc
 from descant.errors import SettingError
 from descant.experiment.settings import RunSettings
 from tests.bad_input.calling import descant
+from tests.interrupted import interrupt
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "clients": 3, "samples": 15, "dim": 4, "classes": 3},
@@ -103,3 +104,18 @@ def test_the_command_exports_what_it_may_import(mine: Path) -> None:
     kept = dc.load(mine / "runs" / "own", allow_imports=True).personal(1)
     inputs = torch.ones(2, 4)
     assert torch.equal(program(inputs), kept(inputs))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_advice_on_an_unfinished_run_can_be_followed(mine: Path, named: bool) -> None:
+    model = {"model": "net_of_mine:net"} if named else {}
+    settings = RunSettings.of(SETTINGS | model | {"rounds": 3, "commit": 1, "label": "my:own"})
+    with pytest.raises(KeyboardInterrupt):
+        settings.execute(mine / "run", progress=interrupt(2))
+    sys.modules.pop("net_of_mine", None)
+    command = ["resume", *(["--allow-imports"] if named else []), str(mine / "run")]
+    found = descant("verify", "run", cwd=mine)
+    assert found.status == 0 and f"go on with: descant {' '.join(command[:-1])} run" in found.out, found.out
+    with pytest.raises(SettingError, match=f"go on with it .descant {' '.join(command)}."):
+        settings.execute(mine / "run")
+    assert descant(*command, "-q", cwd=mine).status == 0

@@ -76,10 +76,12 @@ def _resumable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         from descant.experiment import unfinished
+        from descant.experiment.goingon import resume_command
 
         if not unfinished(folder):
             raise
-        err.print(f"descant: interrupted; go on with: descant resume {folder}", highlight=False, soft_wrap=True)
+        said = f"descant: interrupted; go on with: {resume_command(folder)}"
+        err.print(said, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
 
 
@@ -228,6 +230,7 @@ def verify(
 ) -> None:
     """Read every file of some runs, and name those that are not what was written."""
     from descant.experiment import unfinished
+    from descant.experiment.goingon import resume_command
     from descant.experiment.verify import runs_in
     from descant.experiment.verify import verify as wrong_in
 
@@ -237,7 +240,7 @@ def verify(
         err.print(f"descant: {message}", markup=False, highlight=False, soft_wrap=True)
     for run in runs:
         if unfinished(run) and not wrong[run]:
-            out.print(f"{run} is whole, but unfinished; go on with: descant resume {run}", soft_wrap=True)
+            out.print(f"{run} is whole, but unfinished; go on with: {resume_command(run)}", soft_wrap=True)
     if any(wrong.values()):
         raise typer.Exit(2)
     out.print(f"{len(runs)} run{'s are' if len(runs) > 1 else ' is'} whole", highlight=False)

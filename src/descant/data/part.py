@@ -11,6 +11,8 @@ from torch import Tensor
 from descant.data.errors import DataError
 from descant.draws import uniform
 
+_BLOCK = 2**16  # examples that are looked at in one go
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -52,6 +54,18 @@ class Part:
     def largest(self) -> int:
         """The number of examples of the largest client."""
         return int(self.host_offsets.diff().max()) if len(self) else 0
+
+    @cached_property
+    def extremes(self) -> tuple[Tensor, Tensor]:
+        """The least and the largest input at each place, [...] each; there must be an example."""
+        found: list[tuple[Tensor, Tensor]] = []
+        for rows in torch.split(self.inputs, _BLOCK):  # of mapped files no more need be in memory
+            flat = rows.reshape(len(rows), -1)
+            low, high = torch.aminmax(flat.byte() if flat.dtype == torch.bool else flat, dim=0)
+            found.append((low, high))
+        lows, highs = (torch.stack(ends) for ends in zip(*found, strict=True))
+        shape, dtype = self.inputs.shape[1:], self.inputs.dtype
+        return lows.amin(0).reshape(shape).to(dtype), highs.amax(0).reshape(shape).to(dtype)
 
     @property
     def owners(self) -> Tensor:

@@ -15,6 +15,7 @@ from descant.data import FederatedData
 from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.links import Broadcast, Parcels, decode, encode, keeps_sent, references, seen_by, sent_like
 from descant.engine.plan import Plan
+from descant.engine.returned import message_and_state, models_of, state_of
 from descant.engine.statistics import STATISTICS, refuse_statistics, shares_statistics
 from descant.engine.surroundings import Surroundings
 from descant.engine.unread import Kept, check_finite
@@ -99,7 +100,7 @@ class Clients:
         sends = torch.ones(len(who), dtype=torch.bool) if sends is None else host(sends)
         asked, judging = self._asked(ctx, who, down) if bool(sends.any()) else ({}, None)
         fetched = method.fetches(seen, state, local)
-        message, new = method.client(seen, state, local)
+        message, new = message_and_state(method, method.client(seen, state, local), len(who))
         self._check_state(state, new)
         self._then = None if then is None else (local.done, then[1], then[0])
         if reads:
@@ -143,7 +144,7 @@ class Clients:
         """What the clients `who` make of the server's reply at the end of a round."""
         heard, state, local = self._open(ctx, who, reply, self._training)
         self.bill_down(who, heard, {})
-        new = self.method.hear(heard, state, local)
+        new = state_of(self.method, "hear", self.method.hear(heard, state, local), clients=len(who))
         self._check_state(state, new)
         self._check_finite(who, new)
         self._close(who, new, local)
@@ -152,7 +153,7 @@ class Clients:
         """The models [K, d] that the clients `who` deploy after a broadcast, with running statistics [K, b]."""
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
-        x = self.method.personal(seen, state, local)
+        x = models_of(self.method, "personal", self.method.personal(seen, state, local), (len(who), self.task.dim))
         self._note_deploying(who, local)
         return x, local.statistics("personal")
 

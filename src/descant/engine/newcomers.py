@@ -19,6 +19,7 @@ from descant.draws import uniform
 from descant.engine.clients import Clients
 from descant.engine.ledger import Ledger
 from descant.engine.links import Broadcast, through
+from descant.engine.returned import message_and_state, models_of
 from descant.engine.server import Server
 from descant.engine.view import View
 from descant.errors import NotTogetherError, SettingError, unknown
@@ -43,7 +44,7 @@ class Newcomers(Clients):
         state, local = self._adapt(ctx, who, down)
         seen, _, now = self._open(ctx, who, down, self._deployed)
         now.buffers, now.deploys = local.buffers, True
-        x = self.method.personal(seen, state, now)
+        x = models_of(self.method, "personal", self.method.personal(seen, state, now), (len(who), self.task.dim))
         self._note_deploying(who, now)
         return x, now.statistics("personal")
 
@@ -61,7 +62,8 @@ class Newcomers(Clients):
             now = ctx.at(max(1, ctx.round) + later)
             silent = self.method.silent(self._server.view(now)) in (True, "down")
             local = View(self._deployed, now.of_parties(who), who, local.buffers)
-            _, state = self.method.client({} if silent else seen, state, local)
+            returned = self.method.client({} if silent else seen, state, local)
+            _, state = message_and_state(self.method, returned, len(who))
             self._bill_work(who, local)
         self._adapted[first] = state, local
         return state, local

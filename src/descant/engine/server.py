@@ -15,6 +15,7 @@ from descant.engine.cohort import sample, sample_uniform
 from descant.engine.links import Broadcast, Parcels, decode, keeps_sent, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
+from descant.engine.returned import state_of
 from descant.engine.statistics import STATISTICS, shares_statistics
 from descant.execution import Execution
 from descant.mail import LAST, Mail, all_finite, not_finite
@@ -202,7 +203,8 @@ class Server:
             memory, combined = self.plan.aggregator.combine(received.ctx, memory, ballot)
             return combined
 
-        state = self.method.server(self.view(ctx), received, aggregate)
+        view = self.view(ctx)
+        state = state_of(self.method, "server", self.method.server(view, received, aggregate), tuple(view))
         if waiting:  # the method combined no leaves of the senders, or did so by itself
             aggregate({})
         return Taken(state, memory, statistics, found, figures)

@@ -18,15 +18,16 @@ MARKER = ".descant"
 JOURNAL, CLIENTS, MODELS = "journal", "clients", "models"
 # What lies on disk by rows: of the clients, of the server for each client, and what its codec remembers of each.
 STORES = (CLIENTS, "held", "copies")
-RUN, START, MODEL = "run.json", "start.json", "start.safetensors"
+RUN, START, MODEL, SUMMARY = "run.json", "start.json", "start.safetensors", "summary.json"
 _TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet", "health.parquet")
+_ALWAYS = _TABLES[:3]  # what every finished run has of these
 _FILES = (
     RUN,
     START,
     *_TABLES,
     "state.safetensors",
     MODEL,
-    "summary.json",
+    SUMMARY,
     "files.json",
 )  # in the order in which they are removed
 _FOLDERS = {
@@ -37,6 +38,7 @@ _FOLDERS = {
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
 _LARGEST = 2**24  # bytes of a JSON file that is worth a look
 _SAYS = "descant made this folder for a run. Without this file it removes nothing here.\n"
+_REPLACED = "A run that lay here is being replaced.\n"
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -48,9 +50,28 @@ def refuse_foreign(folder: Path) -> None:
         )
 
 
+def headless(folder: Path) -> bool:
+    """Whether a run was finished here, and the file that says what it was is lost: not by a run in its place."""
+    left = all((folder / name).is_file() for name in (MARKER, SUMMARY, *_ALWAYS))
+    if not left or any((folder / name).exists() for name in (RUN, START)):
+        return False
+    return (folder / MARKER).read_bytes() != (_SAYS + _REPLACED).encode()
+
+
 def mark(folder: Path) -> None:
-    """Say that descant made what will lie here; before anything else does."""
-    if not (folder / MARKER).is_file():
+    """Say that descant made what will lie here, before anything else does; and that a run there is replaced.
+
+    Should that be cut off, what is left of the run is nothing that anybody has lost.
+    """
+    if (folder / SUMMARY).is_file():
+        write_bytes(folder / MARKER, [(_SAYS + _REPLACED).encode()])
+    elif not (folder / MARKER).is_file():
+        write_bytes(folder / MARKER, [_SAYS.encode()])
+
+
+def replaced(folder: Path) -> None:
+    """What was to be replaced is gone."""
+    if (folder / MARKER).read_bytes() != _SAYS.encode():
         write_bytes(folder / MARKER, [_SAYS.encode()])
 
 

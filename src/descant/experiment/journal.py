@@ -31,13 +31,16 @@ from descant.experiment.folder import (
     MODEL,
     RUN,
     START,
+    headless,
     mark,
     refuse_foreign,
     remove_journal,
     remove_run,
+    replaced,
     sweep,
     unmark,
 )
+from descant.experiment.goingon import resume_command
 from descant.experiment.history import History
 from descant.experiment.keeping import Keeper
 from descant.experiment.lock import Lock
@@ -179,6 +182,7 @@ class Journal:
         start = {"format": FORMAT, "config": config, "fingerprints": fingerprints, "model": model}
         start["secret"] = self._secret
         self._mark = write_json(self.folder / START, start)
+        replaced(self.folder)
         return config
 
     def restore(self, simulation: Simulation, history: History, keeper: Keeper) -> list[Record]:
@@ -268,9 +272,11 @@ def _refuse_taken(folder: Path, overwrite: bool) -> None:
         raise SettingError(f"out = '{folder}' already holds a run: choose another folder, or set overwrite")
     if unfinished(folder) and not overwrite:
         raise SettingError(
-            f"out = '{folder}' holds an unfinished run: go on with it (descant resume {folder}), "
+            f"out = '{folder}' holds an unfinished run: go on with it ({resume_command(folder)}), "
             "or begin anew with overwrite (--overwrite)"
         )
+    if headless(folder) and not overwrite:
+        raise damaged(folder / RUN, "is missing, of a run that was finished")
 
 
 def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from descant.aggregators import Chain
-from descant.catalog import BASES, SETS, brief, brief_spec, build, build_all, check_spec, describe, fill
+from descant.catalog import (
+    BASES,
+    SETS,
+    brief,
+    brief_spec,
+    build,
+    build_all,
+    check_spec,
+    describe,
+    fill,
+    refuse_unsaid,
+)
 from descant.engine import Evaluation, Health
 from descant.errors import SettingError
 from descant.experiment.allowed import Allowed, Whole, is_whole, refusal
@@ -27,6 +38,7 @@ class PartOf(Allowed):
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, BASES[self.kind]):
+            refuse_unsaid(self.kind, f"{name}: {type(value).__name__}", value)
             return value
         if isinstance(value, type):
             remedy = f"make an object of it, as in {value.__name__}()"

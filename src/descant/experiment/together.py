@@ -16,6 +16,7 @@ from descant.engine import Health, Plan
 from descant.engine.newcomers import Parties, refuse
 from descant.engine.statistics import refuse_statistics
 from descant.errors import NoFiguresWarning, NotTogetherError, SettingError, TaskError, renamed
+from descant.experiment.tokens import check_tokens
 from descant.mail import LAST
 from descant.methods import Method
 from descant.task import Task
@@ -63,6 +64,7 @@ def check_together(task: Task, parties: Parties, method: Method, plan: Plan) -> 
             told = [field.name for field in fields(attack)]
             raise renamed(error, f"attacks[{i}] ({attack.name})", told) from None
     _check_readings(task, len(data), method, plan)
+    check_tokens(task, parties.everyone)
     _check_outputs(task, parties.everyone, method)
     opens = [attack.name for attack in plan.attacks if type(attack).probe is not Attack.probe]
     if opens and "test" not in plan.evaluation.parts:

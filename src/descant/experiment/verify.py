@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from descant.errors import DamagedError, SettingError
-from descant.experiment.folder import JOURNAL, MODEL, MODELS, RUN, START, STORES
+from descant.experiment.folder import JOURNAL, MARKER, MODEL, MODELS, RUN, START, STORES, headless
 from descant.experiment.journal import finished, unfinished
 from descant.sealed import check_entry, damaged, open_tensors, read_json, read_tensors
 from descant.state.leaves import ABOUT, check_leaves
@@ -36,6 +36,8 @@ def verify(folder: str | Path) -> list[str]:
             tried(lambda path=path: open_tensors(path))  # type: ignore[misc]
         for path in [folder / START, *(folder / name / ABOUT for name in STORES if (folder / name).is_dir())]:
             tried(lambda path=path: read_json(path))  # type: ignore[misc]
+    elif headless(folder):
+        wrong.append(str(damaged(folder / RUN, "is missing, of a run that was finished")))
     else:
         raise SettingError(f"{folder} holds no run: there is no {RUN} in it, and no {START}")
     return wrong
@@ -44,6 +46,7 @@ def verify(folder: str | Path) -> list[str]:
 def runs_in(folders: Iterable[Path]) -> list[Path]:
     """The runs in some folders, finished or not, at any depth."""
     found = {path.parent for folder in folders for name in (RUN, START) for path in folder.rglob(name)}
+    found |= {path.parent for folder in folders for path in folder.rglob(MARKER) if headless(path.parent)}
     if not found:
         raise SettingError(f"{', '.join(map(str, folders))}: there is no run in it, or below it")
     return sorted(found)

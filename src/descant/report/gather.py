@@ -16,6 +16,7 @@ import numpy as np
 from descant.errors import DamagedError, LeftOutWarning, SettingError
 from descant.experiment import Federation, History, Run, finished
 from descant.experiment.folder import RUN, START
+from descant.experiment.goingon import resume_command
 
 # What may differ between the seeds of one entry.
 _INCIDENTAL = ("seed", "execution", "versions", "label", "settings", "store", "commit", "chunk")
@@ -127,7 +128,7 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
         if not here:
             begun = sorted(path.parent for path in folder.rglob(START))
             if begun:
-                raise SettingError(f"{begun[0]} is unfinished: go on with it first (descant resume {begun[0]})")
+                raise SettingError(f"{begun[0]} is unfinished: go on with it first ({resume_command(begun[0])})")
             raise SettingError(f"{folder} holds no finished run: there is no {RUN} in it, or below it")
         found |= dict.fromkeys(path.resolve() for path in here)
     return list(found)

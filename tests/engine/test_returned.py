@@ -1,0 +1,106 @@
+"""A method of a user's own that leaves something out, or returns something else, is told what and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import descant as dc
+from descant.errors import SettingError
+from descant.methods import FedAvg, Method
+
+DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(FedAvg):
+    name: ClassVar[str] = "mine"
+
+
+class OneDict(Mine):
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        message, _ = super().client(down, state, local)
+        return message | {"more": local.start}  # two names, which would be taken apart
+
+
+class Nothing(Mine):
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        return None
+
+
+class OneRow(Mine):
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        message, state = super().client(down, state, local)
+        return {name: leaf[0] for name, leaf in message.items()}, state
+
+
+class Bare(Mine):
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        return server["w"] if "w" in server else next(iter(server.values()))
+
+
+class Forgets(Mine):
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        return {}
+
+
+class OneModel(Mine):
+    def personal(self, down: Any, state: Any, local: Any) -> Any:
+        return super().personal(down, state, local)[0]
+
+
+class Leaves(Mine):
+    def personal(self, down: Any, state: Any, local: Any) -> Any:
+        return {"v": super().personal(down, state, local)}
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (OneDict(), r"OneDict.client returned one dict \(.*more\): it must return two dicts, \(message, state\)"),
+        (Nothing(), r"Nothing.client returned nothing \(None\): it must return two dicts"),
+        (
+            OneRow(),
+            r"OneRow.client returned a tensor of shape \(15,\) for '.*' as message: .* row a client, 3 here",
+        ),
+        (Bare(), r"Bare.server returned a tensor of shape \(15,\): it must return a dict of tensors"),
+        (
+            Forgets(),
+            r"Forgets.server returned one dict \(empty\): it must return the new state with all of its leaves",
+        ),
+        (OneModel(), r"OneModel.personal returned a tensor of shape \(15,\): .* \[K, d\], here of shape \(3, 15\)"),
+        (Leaves(), r"Leaves.personal returned one dict \(v\): it must return a tensor \[K, d\]"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named(method: Method, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, method, rounds=1, mode="vmap")
+
+
+SOURCE = """
+from dataclasses import dataclass
+from descant.methods import Method
+
+@dataclass(frozen=True, kw_only=True)
+class Unsaid(Method):
+    has_shared = False
+    def client(self, down, state, local): return {}, state
+    def personal(self, down, state, local): return local.start
+"""
+
+
+def test_what_a_class_must_say_of_itself_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "unsaid_method.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    said = r"is no complete method: set name, trains, personalizes in its class"
+    task = dc.Task(torch.nn.Linear(4, 3))
+    with pytest.raises(SettingError, match=f"'unsaid_method:Unsaid' {said}"):
+        dc.simulate(task, DATA, "unsaid_method:Unsaid", rounds=1)
+    from importlib import import_module
+
+    with pytest.raises(SettingError, match=f"method: Unsaid {said}"):
+        dc.simulate(task, DATA, import_module("unsaid_method").Unsaid(), rounds=1)
