@@ -102,7 +102,7 @@ def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name:
     assert path.read_text() == python("hush/choose.py", "trials", name, cwd=tmp_path)
     settings = read_settings(path)
     labels = [label.split(" | ")[0] for label in settings["methods"]]
-    assert {labels.count(label) for label in labels} == {12} and len(set(labels)) == 26
+    assert {labels.count(label) for label in labels} == {12} and len(set(labels)) == 28
     assert settings["seeds"] == [100] and len(comparison(settings, None).cells) == len(labels)
     gradients = {build("methods", made_of(made)).work.steps for made in settings["methods"].values()}
     assert gradients == {20, 40}
