@@ -102,7 +102,11 @@ class Context:
 
     def of_server(self) -> Context:
         """The context of the server in a simulation."""
-        return replace(self, party="server")
+        return self._of_server
+
+    @cached_property
+    def _of_server(self) -> Context:
+        return replace(self, party="server")  # once: the engine asks for it many times a round
 
     def _public(self) -> Draws:
         return Draws((self.seed, "public", self.round), self.x0)

@@ -98,7 +98,7 @@ class Clients:
         seen, state, local = self._open(ctx, who, down, self._training)
         local.looked_at = looks is not None
         sends = torch.ones(len(who), dtype=torch.bool) if sends is None else host(sends)
-        asked, judging = self._asked(ctx, who, down) if bool(sends.any()) else ({}, None)
+        asked, judging = self._asked(ctx, who, down, sends)
         fetched = method.fetches(seen, state, local)
         message, new = message_and_state(method, method.client(seen, state, local), len(who))
         self._check_state(state, new)
@@ -275,12 +275,12 @@ class Clients:
     def _remembered(self, owner: str, mail: Mail) -> Tree:
         return within(owner, self.store.gather(self.data.places(mail.clients), owner))
 
-    def _asked(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tree, View | None]:
-        """What the run's aggregator asks clients for, found before their work and apart from it.
+    def _asked(self, ctx: Context, who: Tensor, down: Broadcast, sends: Tensor) -> tuple[Tree, View | None]:
+        """What the run's aggregator asks clients for, found before their work and apart from it, if any `sends`.
 
         The view that it was found by says what that took.
         """
-        if "loss" not in self.plan.aggregator.reads:
+        if "loss" not in self.plan.aggregator.reads or not bool(sends.any()):
             return {}, None
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True

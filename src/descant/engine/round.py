@@ -188,8 +188,8 @@ class Round:
         lost, mail = int((~arrives).sum()), mail.only(arrives)
         finite, foreseen = self.judge(ctx, mail)
         if not self.plan.keep_nonfinite:
-            refused += int((~finite).sum())
-            mail = mail.only(finite)
+            usable = mail.only(finite)
+            refused, mail = refused + len(mail.clients) - len(usable.clients), usable
         clients.arrived(mail.clients)
         return mail, lost, refused, foreseen
 

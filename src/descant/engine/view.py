@@ -138,7 +138,7 @@ class View:
         """The steps of a phase on its clients: their x, their running statistics, whether they have met the rule
         and how many steps they took after it; and whether the step has such a rule (`Until`)."""
         (x, statistics, met, walked), along = phase.take(state), phase.take(rows)
-        left = torch.where(phase.real, phase.take(steps), 0)
+        left = steps if phase.who is None else torch.where(phase.real, phase.take(steps), 0)
         try:
             done = run(
                 *(step, self.setting.execution, phase.begin, phase.end),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -94,6 +95,11 @@ class Counts:
         self.asked = epochs * self.per_epoch if work.steps is None else torch.full_like(self.sizes, work.steps)
         self._tables: dict[int, Tables] = {}
 
+    @cached_property
+    def whole(self) -> bool:
+        """Whether every client's epoch is made of whole minibatches."""
+        return not bool((self.used % self.batch).any())
+
     def tables(self, rows: Rows, draws: int) -> Tables:
         """Where the orders of clients that draw so many minibatches lie."""
         if draws not in self._tables:
@@ -166,7 +172,7 @@ class Schedule:
             return self.batch > 1 and bool((self.sizes == self.rows.part.largest).all())
         if isinstance(self.work.batch, ByRound):
             return False
-        return 1 < self._width == self.batch and not bool((self.used % self.batch).any())
+        return 1 < self._width == self.batch and self.counts.whole
 
     def __getitem__(self, step: int) -> Batch:
         """The clients' minibatches at a step."""

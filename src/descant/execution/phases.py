@@ -49,8 +49,8 @@ def phases(steps: Tensor, width: Callable[[int, bool], int], device: torch.devic
     counted in the processor's memory; the clients' rows lie on a `device`.
     """
     device = steps.device if device is None else device
-    begin, last = 0, int(steps.max())
-    if int(steps.min()) == last and width(len(steps), True) == len(steps):
+    begin, (least, last) = 0, map(int, torch.aminmax(steps))
+    if least == last and width(len(steps), True) == len(steps):
         yield Phase(0, last, None, torch.ones_like(steps, dtype=torch.bool))
         return
     while begin < last:
