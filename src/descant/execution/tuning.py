@@ -34,6 +34,8 @@ _LONG_RUN = 0.9  # the same for a program of one client: what it saves, a run th
 _WORTH = 60.0  # seconds: a run whose uncompiled steps would take longer may gain by compiling
 
 _MIXES = "minibatches of unequal length run under vmap, unpadded (BatchNorm)"
+_RATE = 1e-3  # of a step that is timed
+_ENOUGH = 1.0  # seconds of calls that are timed, of which the noise is a small part
 _REPLAYED = 8  # steps that a graph is timed on
 _ALONE, _LAID_OUT = "compile, one client at a time", "loop in channels_last"
 
@@ -74,7 +76,8 @@ def prepare(
     inputs, targets = data.train.client(int(data.train.sizes.argmax()))
     execution, why = choose(task, inputs[:_PROBED], targets[:_PROBED], mode)
     if data.train.inputs.device.type == "cuda":
-        return _on_gpu(execution, data, work, mode, why, rounds * trainers, trainers, chunk)
+        rate: float = getattr(method, "rate", _RATE)
+        return _on_gpu(execution, data, work, mode, why, rounds * trainers, trainers, chunk, rate)
     keep_freed()
     few = chunk or at_once(task, data, work, trainers, least=_LEAST)
     if isinstance(execution, Loop):
@@ -112,12 +115,17 @@ def _on_gpu(
     trained: int,
     trainers: int,
     chunk: int | None,
+    rate: float,
 ) -> Prepared:
-    """The same where a GPU computes: as many clients at once as its memory holds."""
+    """The same where a GPU computes: as many clients at once as its memory holds.
+
+    Steps are timed at the run's own `rate`. A number is a part of a program: the one that is compiled here then is,
+    for plain descent, the one that the run needs, and torch finds it again in its cache.
+    """
     task = execution.task
 
     def timed(execution: Execution, clients: int) -> float:
-        return _seconds_a_client(execution, data, work, clients)
+        return _seconds_a_client(execution, data, work, clients, rate)
 
     def slopes(task: Task, clients: int) -> Tensor:
         return _gradients(task, data, work, clients)
@@ -231,14 +239,17 @@ def _measure(
     return Choice(best, f"µs a step of one client: {timed}", list(dict.fromkeys(notes)))
 
 
-def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, clients: int) -> float:
+def _seconds_a_client(
+    execution: Execution, data: FederatedData, work: Work, clients: int, rate: float = _RATE
+) -> float:
     """The time of a plain gradient step like those that the run will take, shared among its clients."""
     task, who = execution.task, torch.arange(clients, device=data.train.inputs.device)
-    schedule = _schedule(data, who, work)
+    schedule = _schedule(data, who, work, task.draws)
     x = task.start().to(who.device).repeat(clients, 1)
     statistics = task.buffer_start().to(who.device).repeat(clients, 1)
     active, number = torch.ones_like(who, dtype=torch.bool), 1
-    steps = Steps(_descend, execution)
+    descend = partial(_descend, rate)
+    steps = Steps(descend, execution)
 
     def step() -> Any:
         return steps(x, statistics, (schedule.at(0),), active, ())
@@ -246,7 +257,7 @@ def _seconds_a_client(execution: Execution, data: FederatedData, work: Work, cli
     if isinstance(execution, Compile) and who.device.type == "cuda":  # as it will run: replayed
         number = min(_REPLAYED, len(schedule))
         start = Start(x, statistics, ~active, torch.full((clients,), number), ())
-        step = partial(run, _descend, execution, 0, number, start, [schedule])
+        step = partial(run, descend, execution, 0, number, start, [schedule])
     with torch.no_grad(), using_threads(threads_inside(execution)):
         return _seconds(step) / clients / number
 
@@ -260,22 +271,26 @@ def _gradients(task: Task, data: FederatedData, work: Work, clients: int) -> Ten
         return Vmap(task).grads(x, statistics, _schedule(data, who, work)[0], everyone, task.objective, ())[0]
 
 
-def _descend(x: Tensor, grad: Gradient) -> Tensor:
-    return x - 1e-3 * grad(x)
+def _descend(rate: float, x: Tensor, grad: Gradient) -> Tensor:
+    return x - rate * grad(x)
 
 
-def _schedule(data: FederatedData, who: Tensor, work: Work) -> Schedule:
-    return Schedule(Rows(data.train, who), work, torch.ones(len(who)), (0, "tuning", 0))
+def _schedule(data: FederatedData, who: Tensor, work: Work, keyed: bool = True) -> Schedule:
+    return Schedule(Rows(data.train, who), work, torch.ones(len(who)), (0, "tuning", 0), keyed=keyed)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """The time of a call, the best of a few; the first one is not counted."""
-    times = []
-    call()
-    for _ in range(3):
+    """The time of a call, the best of a few; the first one is not counted. Long ones tell enough at once."""
+    times = list[float]()
+    _done(call)
+    while len(times) < 3 and sum(times) < _ENOUGH:
         began = perf_counter()
-        call()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        _done(call)
         times.append(perf_counter() - began)
     return min(times)
+
+
+def _done(call: Callable[[], Any]) -> None:
+    call()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
