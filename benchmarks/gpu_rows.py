@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant.data import Part
+from descant.execution import Mode
 from descant.methods import Method
 
 
@@ -29,21 +30,27 @@ class Row:
     batch: int
     steps: int = 20
     method: Callable[[int, int], Method] = lambda steps, batch: dc.methods.FedAvg(lr=0.01, steps=steps, batch=batch)
-    rounds: int = 30  # that are timed
+    rounds: int = 30  # that are timed, at most
+    mode: Mode = "auto"
+    beside: bool = False  # whether it is timed again with the clients' state in the processor's memory
     bare: bool = True  # whether a bare loop of compiled steps is timed beside it
     copies: int = 5  # of a model that a step reads or writes at least: x twice, the gradient twice, the new x
 
     def data(self) -> dc.FederatedData:
         """Random examples, a few of each client's for evaluation."""
-        generator = torch.Generator().manual_seed(0)
-        parts = [self._part(samples, generator) for samples in (self.samples, 0, 8)]
+        return self.drawn(tested=8)
+
+    def drawn(self, tested: int) -> dc.FederatedData:
+        """Random examples, so many of each client's to test with; a GPU, where there is one, draws them at once."""
+        generator = torch.Generator("cuda" if torch.cuda.is_available() else "cpu").manual_seed(0)
+        parts = [self._part(samples, generator) for samples in (self.samples, 0, tested)]
         return dc.FederatedData(*parts, classes=self.classes, name=self.key)
 
     def _part(self, samples: int, generator: torch.Generator) -> Part:
-        examples = self.clients * samples
-        inputs = torch.randn(examples, *self.inputs, generator=generator)
-        targets = torch.randint(0, self.classes, (examples,), generator=generator)
-        return Part(inputs, targets, torch.arange(self.clients + 1) * samples)
+        examples, where = self.clients * samples, {"generator": generator, "device": generator.device}
+        inputs = torch.randn(examples, *self.inputs, **where)  # type: ignore[call-overload]
+        targets = torch.randint(0, self.classes, (examples,), **where)  # type: ignore[call-overload]
+        return Part(inputs.cpu(), targets.cpu(), torch.arange(self.clients + 1) * samples)
 
     def least(self, task: dc.Task, operations: int) -> tuple[float, float]:
         """The bytes that a step of all clients moves at least, and its operations: forward and twice that back."""
@@ -111,7 +118,7 @@ ROWS = [
         samples=192,
         batch=64,
     ),
-    _mlp(key="ditto", title="Ditto on the MLP, 248 clients", method=ditto, bare=False),
+    _mlp(key="ditto", title="Ditto on the MLP, 248 clients", method=ditto, bare=False, beside=True),
     _mlp(key="flame", title="FLAME on the MLP, 248 clients", method=flame, bare=False),
     Row(
         key="lp-proj",
@@ -137,7 +144,7 @@ ROWS = [
         samples=160,
         batch=32,
         steps=10,
-        rounds=4,
+        rounds=5,
         bare=False,
     ),
 ]
@@ -158,9 +165,41 @@ class Setup:
     rounds: int  # that are run, two at least
     of: int  # that the other project runs
     every: int = 10
+    mode: Mode = "auto"
+    part: int | None = None  # clients of the cohort that work in a round here, where all would take too long
     tested: int = 10  # test images of each client
     inputs: tuple[int, ...] = (3, 32, 32)
     classes: int = 10
+
+    @property
+    def row(self) -> Row:
+        """Rounds of the same clients, for what is timed beside it."""
+        shared = ("key", "title", "model", "inputs", "classes", "clients", "samples", "batch")
+        return Row(**{name: getattr(self, name) for name in shared})
+
+    def data(self) -> dc.FederatedData:
+        return self.row.drawn(self.tested)
+
+    def extrapolated(self, marks: list[float], began: float, ended: float, evaluation: float) -> float:
+        """The seconds of the whole run, from those of some of its rounds: of when each ended.
+
+        If but a part of the cohort worked in them, a round of all takes as much longer as there are more of them;
+        an `evaluation` is of everyone.
+        """
+        started = marks[0] - began
+        if self.part is None:
+            return started + (ended - marks[0]) / (self.rounds - 1) * (self.of - 1)
+        rounds = self.of * self.cohort / self.part  # as long as those that were timed; the first is in the start
+        seconds = (marks[-1] - marks[0]) / (self.rounds - 1)
+        return started + seconds * (rounds - 1) + evaluation * (self.of // self.every)
+
+    @property
+    def means(self) -> str:
+        """What the whole run's seconds are."""
+        if self.part is not None:
+            more = f"{self.cohort / self.part:g} times as many clients"
+            return f"extrapolated from {self.rounds - 1} rounds after the first to {more} and {self.of} rounds"
+        return "measured" if self.rounds == self.of else f"extrapolated from {self.rounds} rounds"
 
 
 def pfl_cnn(data: dc.FederatedData) -> nn.Module:
@@ -200,16 +239,18 @@ SETUPS = [
     ),
     Setup(
         key="blazefl-resnet18",
-        title="the same with ResNet-18 (BatchNorm), its 5 rounds of 5 epochs as 25 of one",
+        title="the same with ResNet-18 (BatchNorm), its 5 rounds of 5 epochs as 25 of one, uncompiled",
         model=lambda data: dc.models.resnet18(data, small_images=True),
         clients=100,
         samples=500,
         cohort=100,
         epochs=1,
         batch=50,
-        rounds=2,
+        rounds=4,
         of=25,
         every=5,
+        part=10,
+        mode="vmap",  # as a graph: to find whether compiling pays takes longer than all that is timed here
         tested=100,
     ),
 ]
