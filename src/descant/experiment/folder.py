@@ -1,18 +1,20 @@
 """What a run's folder holds, and what of it is descant's own.
 
-Only entries of these names are ever written or removed, and only where a marker says that descant made them: a
-folder may hold the user's own files beside them, and a `clients/` of the user's is none of ours.
+Only entries of these names are ever written or removed, where a marker says that descant made a run here and their
+contents say that a run wrote them: a folder may hold the user's own files beside them, and a `clients/` or a
+`summary.json` of the user's is none of ours.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 
-from descant.errors import SettingError
+from descant.errors import DamagedError, SettingError
+from descant.experiment.ours import listed, of_a_run, written_by_us
 from descant.files import sync, write_bytes
+from descant.sealed import damaged
 
 MARKER = ".descant"
 JOURNAL, CLIENTS, MODELS = "journal", "clients", "models"
@@ -20,23 +22,16 @@ JOURNAL, CLIENTS, MODELS = "journal", "clients", "models"
 STORES = (CLIENTS, "held", "copies")
 RUN, START, MODEL, SUMMARY = "run.json", "start.json", "start.safetensors", "summary.json"
 _TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet", "health.parquet")
-_ALWAYS = _TABLES[:3]  # what every finished run has of these
-_FILES = (
-    RUN,
-    START,
-    *_TABLES,
-    "state.safetensors",
-    MODEL,
-    SUMMARY,
-    "files.json",
-)  # in the order in which they are removed
+_STATE, _STAMP = "state.safetensors", "files.json"
+_FILES = (RUN, START, *_TABLES, _STATE, MODEL, SUMMARY, _STAMP)  # in the order in which they are removed
 _FOLDERS = {
     JOURNAL: re.compile(r"(commit|segment)-\d{8}\.safetensors|notes\.json"),
     MODELS: re.compile(r"(personal|shared|selected)-\d{8}\.safetensors"),
     **dict.fromkeys(STORES, re.compile(r"leaves\.json|leaf\d+\.bin|sums\.bin")),
 }
+_FINISHED = (*_TABLES, _STATE, SUMMARY)  # what is there only where a run was finished, or was about to be
+_BEGUN = (MODELS, *STORES)  # what is there only where a run was begun
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
-_LARGEST = 2**24  # bytes of a JSON file that is worth a look
 _SAYS = "descant made this folder for a run. Without this file it removes nothing here.\n"
 _REPLACED = "A run that lay here is being replaced.\n"
 
@@ -50,12 +45,18 @@ def refuse_foreign(folder: Path) -> None:
         )
 
 
-def headless(folder: Path) -> bool:
-    """Whether a run was finished here, and the file that says what it was is lost: not by a run in its place."""
-    left = all((folder / name).is_file() for name in (MARKER, SUMMARY, *_ALWAYS))
-    if not left or any((folder / name).exists() for name in (RUN, START)):
-        return False
-    return (folder / MARKER).read_bytes() != (_SAYS + _REPLACED).encode()
+def headless(folder: Path) -> DamagedError | None:
+    """What to say of a run whose run.json or start.json is lost, where something else of it is left.
+
+    Nothing where nothing is, and where a run is being replaced: who cut that off had let go of what lay here.
+    """
+    if any((folder / name).exists() for name in (RUN, START)) or _mark_of(folder) != _SAYS.encode():
+        return None
+    if any((folder / name).is_file() for name in _FINISHED):
+        return damaged(folder / RUN, "is missing, of a run that was finished")
+    if any((folder / name).is_dir() for name in _BEGUN):
+        return damaged(folder / START, "is missing, of a run that was begun")
+    return None
 
 
 def mark(folder: Path) -> None:
@@ -63,21 +64,22 @@ def mark(folder: Path) -> None:
 
     Should that be cut off, what is left of the run is nothing that anybody has lost.
     """
-    if (folder / SUMMARY).is_file():
+    if any((folder / name).exists() for name in (*_FILES, *_FOLDERS)):
         write_bytes(folder / MARKER, [(_SAYS + _REPLACED).encode()])
-    elif not (folder / MARKER).is_file():
+    elif _mark_of(folder) is None:
         write_bytes(folder / MARKER, [_SAYS.encode()])
 
 
 def replaced(folder: Path) -> None:
     """What was to be replaced is gone."""
-    if (folder / MARKER).read_bytes() != _SAYS.encode():
+    if _mark_of(folder) != _SAYS.encode():
         write_bytes(folder / MARKER, [_SAYS.encode()])
 
 
 def remove_run(folder: Path) -> None:
     """Remove a run, file by file: first what makes it look like one. The marker stays, and what is not ours."""
-    for name in _FILES:
+    ours = [name for name in _FILES if _is_ours(folder, name)]
+    for name in ours:
         (folder / name).unlink(missing_ok=True)
         if name in (RUN, START):
             sync(folder)
@@ -129,6 +131,8 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _foreign(folder: Path) -> str | None:
+    if os.path.lexists(folder / MARKER) and _mark_of(folder) is None:
+        return MARKER
     ours = _marked(folder)
     for name in (*_FILES, *_FOLDERS):
         path = folder / name
@@ -136,10 +140,34 @@ def _foreign(folder: Path) -> str | None:
             continue
         if not ours or path.is_symlink() or path.is_dir() != (name in _FOLDERS):
             return name
+        if name in _FILES and not _is_ours(folder, name):
+            return name
         for entry in _entries(path) if name in _FOLDERS else ():
             if not _inside(name, entry):
                 return f"{name}/{entry.name}"
     return None
+
+
+def _is_ours(folder: Path, name: str) -> bool:
+    """Whether a file by one of our names is a run's, in a folder that is marked as ours.
+
+    Damage does not make it somebody else's: a finished run says which files it has, an unfinished one has a
+    start.json and its model, and what is left of a run that is being replaced was looked at before.
+    """
+    path = folder / name
+    if path.is_symlink() or not path.is_file():
+        return False
+    if name == RUN or (name == START and not of_a_run(folder / RUN)):
+        return True
+    if _mark_of(folder) == (_SAYS + _REPLACED).encode():
+        return True
+    if name == START:
+        return of_a_run(path)
+    if of_a_run(folder / RUN):
+        files = listed(folder / RUN)
+        if files is None or name in files:  # the first format did not say
+            return True
+    return (name == MODEL and (folder / START).is_file()) or written_by_us(path)
 
 
 def _inside(folder: str, entry: os.DirEntry[str]) -> bool:
@@ -151,13 +179,13 @@ def _inside(folder: str, entry: os.DirEntry[str]) -> bool:
 
 def _marked(folder: Path) -> bool:
     """Whether descant made a run here: its marker says so, or a run that was copied without it."""
-    return (folder / MARKER).is_file() or any(_of_a_run(folder / name) for name in (RUN, START))
+    return _mark_of(folder) is not None or any(of_a_run(folder / name) for name in (RUN, START))
 
 
-def _of_a_run(path: Path) -> bool:
-    if not path.is_file() or path.stat().st_size > _LARGEST:
-        return False
-    try:
-        return "descant" in json.loads(path.read_bytes())["config"]["versions"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return False
+def _mark_of(folder: Path) -> bytes | None:
+    """What our marker says; None where there is none, or a file by its name that is not ours."""
+    path = folder / MARKER
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > len(_SAYS + _REPLACED):
+        return None
+    said = path.read_bytes()
+    return said if said in (_SAYS.encode(), (_SAYS + _REPLACED).encode()) else None

@@ -122,6 +122,7 @@ class Journal:
         nothing = self._begun and not list(self._work.glob("commit-*"))
         if nothing and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
             with suppress(OSError):  # the first error is the one to tell
+                mark(self.folder)  # should this be cut off, nobody has lost what is left
                 remove_run(self.folder)
                 unmark(self.folder)
         self._lock.release()
@@ -275,8 +276,8 @@ def _refuse_taken(folder: Path, overwrite: bool) -> None:
             f"out = '{folder}' holds an unfinished run: go on with it ({resume_command(folder)}), "
             "or begin anew with overwrite (--overwrite)"
         )
-    if headless(folder) and not overwrite:
-        raise damaged(folder / RUN, "is missing, of a run that was finished")
+    if (lost := headless(folder)) is not None and not overwrite:
+        raise lost
 
 
 def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:

@@ -36,8 +36,8 @@ def verify(folder: str | Path) -> list[str]:
             tried(lambda path=path: open_tensors(path))  # type: ignore[misc]
         for path in [folder / START, *(folder / name / ABOUT for name in STORES if (folder / name).is_dir())]:
             tried(lambda path=path: read_json(path))  # type: ignore[misc]
-    elif headless(folder):
-        wrong.append(str(damaged(folder / RUN, "is missing, of a run that was finished")))
+    elif (lost := headless(folder)) is not None:
+        wrong.append(str(lost))
     else:
         raise SettingError(f"{folder} holds no run: there is no {RUN} in it, and no {START}")
     return wrong

@@ -5,11 +5,12 @@ Whatever is wrong with one (cut off, a byte that flipped, edited by hand, no fil
 file as the first entry of its metadata; both cover every byte of the file. Other files have theirs in a list.
 """
 
-from descant.sealed.objects import read_json, write_json
+from descant.sealed.objects import ends_sealed, read_json, write_json
 from descant.sealed.plain import DIGEST, check_entry, damaged, entry_of, read_entry
 from descant.sealed.tensors import (
     Digests,
     Placed,
+    begins_sealed,
     header_of,
     open_tensors,
     read_tensors,
@@ -22,8 +23,10 @@ __all__ = [
     "DIGEST",
     "Digests",
     "Placed",
+    "begins_sealed",
     "check_entry",
     "damaged",
+    "ends_sealed",
     "entry_of",
     "header_of",
     "open_tensors",

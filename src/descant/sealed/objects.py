@@ -26,6 +26,14 @@ def write_json(path: Path, value: Mapping[str, Any]) -> str:
     return checksum
 
 
+def ends_sealed(path: Path) -> bool:
+    """Whether a file ends as a JSON object with its checksum does; whether that is right is not looked at."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _END_SIZE))
+        return _END.fullmatch(file.read()) is not None
+
+
 def read_json(path: Path) -> tuple[dict[str, Any], str]:
     """A JSON object as it was written, and its checksum. One of format 1 has none, and is read as it is."""
     with opened(path) as file:

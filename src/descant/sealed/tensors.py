@@ -123,6 +123,12 @@ def seal(path: Path) -> str:
     return checksum
 
 
+def begins_sealed(path: Path) -> bool:
+    """Whether a file begins as tensors with their checksum do; whether that is right is not looked at."""
+    with path.open("rb") as file:
+        return file.read(_AT)[8:] == _HEAD
+
+
 def open_tensors(path: Path) -> tuple[dict[str, Placed], dict[str, Any], str]:
     """Which tensors lie where in a safetensors file, what it says about them, and its checksum.
 
