@@ -19,7 +19,7 @@ from descant.experiment.attackgrid import Place, attack_grid, percent
 from descant.experiment.declaration import Settings
 from descant.experiment.objects import Problem, object_cell
 from descant.experiment.outcomes import outcomes, outcomes_frame, worst_cases
-from descant.files import claim_folder, write_bytes
+from descant.files import claim_folder
 from descant.methods import Method
 from descant.task import Task
 from descant.written import check_names, write_ours
@@ -160,6 +160,7 @@ class Robustness:
     ) -> list[Path]:
         """Write the table (`robustness.csv`, `robustness.parquet`) and the page (`robustness.html`) to a folder."""
         from descant.experiment.frames import as_parquet
+        from descant.report.place import write_marked
 
         folder = Path(folder)
         check_files(folder)
@@ -167,7 +168,7 @@ class Robustness:
         table, page = self.table(rule, first), folder / "robustness.html"
         text = self._report(rule, first, title).html()
         write_ours(folder, dict(zip(TABLES, (table.write_csv().encode(), as_parquet(table)), strict=True)))
-        write_bytes(page, [text.encode()])  # a page has a mark of its own
+        write_marked(page, text)
         return [*(folder / name for name in TABLES), page]
 
     @property

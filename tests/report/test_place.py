@@ -60,6 +60,30 @@ def test_a_picture_has_a_mark_of_ours_and_is_the_same_picture(tmp_path: Path, ki
     assert place.read_bytes() == drawn
 
 
+@pytest.mark.parametrize("notes", ["before", "after", "in the head"])
+def test_a_page_that_somebody_has_written_in_is_kept(folder: Path, tmp_path: Path, notes: str) -> None:
+    page = tmp_path / "report.html"
+    Report.of(folder).save(page)
+    Report.of(folder).save(page)  # nobody has
+    text, mine = page.read_text(encoding="utf-8"), "<p>my notes</p>\n"
+    at = {"before": 0, "after": len(text), "in the head": text.index("<title>")}[notes]
+    changed = text[:at] + mine + text[at:]
+    page.write_text(changed, encoding="utf-8")
+    with pytest.raises(
+        SettingError, match=r"is there already, and was changed since descant wrote it"
+    ):
+        Report.of(folder).save(page)
+    assert page.read_text(encoding="utf-8") == changed
+
+
+def test_a_page_of_an_earlier_version_may_be_replaced(folder: Path, tmp_path: Path) -> None:
+    """Its mark has no checksum."""
+    page = tmp_path / "report.html"
+    page.write_text(Report.of(folder).html(), encoding="utf-8")
+    Report.of(folder).save(page)
+    assert re.search(rb'content="descant [^"]*, checksum [0-9a-f]{32}">', page.read_bytes()[:4096])
+
+
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "nothing.html").symlink_to(os.devnull)
     for check in (check_page, check_picture):

@@ -1,6 +1,7 @@
 """Where a page or a picture may be written: to a new file, or in the place of one that descant wrote.
 
-What descant wrote has a mark: a page in its head, a picture where it says which program made it.
+What descant wrote has a mark: a page in its head, a picture where it says which program made it. The mark of a page
+and of an SVG holds a checksum, so that one in which somebody has written since is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from zlib import crc32
 
 from descant.errors import SettingError
 from descant.files import claim_folder, naming, write
+from descant.sealed import hash_of
 from descant.version import __version__
 
 _SUFFIXES = (".html", ".htm")
@@ -23,6 +25,7 @@ _MARKS = (  # of a page, as page.html says it, an SVG and a PNG
     rb"tEXtSoftware\0descant ",
 )
 _OURS = re.compile(b"|".join(_MARKS))
+_CHECKSUM = re.compile(rb", checksum ([0-9a-f]{32})(?=\">| -->)")  # in a mark, where it ends
 _PNG, _PNG_HEAD = b"\x89PNG", 33  # what a PNG begins with, and the bytes before the second of its chunks
 _AS_FILES = {".png": "png", ".svg": "svg", ".csv": "csv", ".md": "md", ".tex": "latex"}  # suffix -> format
 
@@ -56,15 +59,19 @@ def write_marked(path: Path, content: str | bytes) -> None:
 
 
 def _marked(raw: bytes) -> bytes:
-    if _OURS.search(raw[:_HEAD]):
-        return raw
     if raw.startswith(_PNG):
         said = b"tEXt" + f"Software\0{_BY}".encode()
         chunk = pack(">I", len(said) - 4) + said + pack(">I", crc32(said))
         return raw[:_PNG_HEAD] + chunk + raw[_PNG_HEAD:]
-    if raw.startswith(b"<svg"):
-        return raw.replace(b">", f"><!-- {_BY} -->".encode(), 1)
-    return raw.replace(b"<head>", f'<head>\n<meta name="generator" content="{_BY}">'.encode(), 1)
+    if not _OURS.search(raw[:_HEAD]):
+        if raw.startswith(b"<svg"):
+            raw = raw.replace(b">", f"><!-- {_BY} -->".encode(), 1)
+        else:
+            raw = raw.replace(b"<head>", f'<head>\n<meta name="generator" content="{_BY}">'.encode(), 1)
+    if (mark := _OURS.search(raw[:_HEAD])) is None:
+        return raw
+    end = mark.end() - (4 if mark[0].endswith(b" -->") else 2)
+    return raw[:end] + f", checksum {hash_of(raw)}".encode() + raw[end:]
 
 
 def _refuse_folder(path: Path, example: str) -> None:
@@ -73,17 +80,26 @@ def _refuse_folder(path: Path, example: str) -> None:
 
 
 def _refuse_theirs(path: Path, what: str) -> None:
-    if path.exists() and not _may_be_replaced(path):
+    if path.exists() and (why := _kept(path)):
         raise SettingError(
-            f"'{path}' is there already, and is no {what} that descant wrote: choose another name, or remove it "
-            "first"
+            f"'{path}' is there already, and {why.format(what)}: choose another name, or remove it first"
         )
 
 
-def _may_be_replaced(path: Path) -> bool:
-    """Whether nothing is lost with a file: it is one of ours, or empty."""
+def _kept(path: Path) -> str:
+    """Why a file is not to be replaced; nothing where nothing is lost with it: it is one of ours, or empty."""
+    foreign = "is no {} that descant wrote"
     if not path.is_file():  # a device, say
-        return False
+        return foreign
     with naming(path), path.open("rb") as file:
         head = file.read(_HEAD)
-    return not head or _OURS.search(head) is not None
+        if not head:
+            return ""
+        if (mark := _OURS.search(head)) is None:
+            return foreign
+        if (checksum := _CHECKSUM.search(mark[0])) is None:  # a PNG's, or an earlier version's
+            return ""
+        raw = head + file.read()
+    start, stop = (mark.start() + place for place in checksum.span())
+    whole = hash_of(raw[:start] + raw[stop:]) == checksum[1].decode()
+    return "" if whole else "was changed since descant wrote it"

@@ -14,7 +14,6 @@ import altair as alt
 from descant.errors import SettingError, unknown
 from descant.experiment import Run
 from descant.experiment.table import check_first
-from descant.files import claim_folder, write
 from descant.report.clients import fairness_figures, holdings_figure, models_figure
 from descant.report.export import FORMATS, export
 from descant.report.figure import Figure, Palette
@@ -22,7 +21,7 @@ from descant.report.gather import Experiment, find, gather, load_whole, pages_of
 from descant.report.health import health_figures
 from descant.report.look import styles
 from descant.report.page import render
-from descant.report.place import check_page
+from descant.report.place import check_page, write_marked
 from descant.report.training import training_figures
 from descant.report.verdict import verdict
 
@@ -102,7 +101,7 @@ class Report:
     def save(self, path: str | Path, format: str = "html") -> list[Path]:
         """Write the page to a file, or figures (png, svg) or tables (csv, md, latex) into a folder.
 
-        A page replaces an older page of descant, and no other file.
+        A page replaces an older page of descant that nobody has written in, and no other file.
         """
         path = Path(path)
         if format not in FORMATS:
@@ -110,9 +109,7 @@ class Report:
         if format != "html":
             return export(self, path, format)
         check_page(path)
-        claim_folder(path.parent)
-        text = self.html()
-        write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_marked(path, self.html())
         return [path]
 
     def _repr_html_(self) -> str:

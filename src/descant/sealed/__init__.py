@@ -6,7 +6,7 @@ file as the first entry of its metadata; both cover every byte of the file. Othe
 """
 
 from descant.sealed.objects import ends_sealed, read_json, write_json
-from descant.sealed.plain import DIGEST, check_entry, damaged, entry_of, read_entry
+from descant.sealed.plain import DIGEST, check_entry, damaged, entry_of, hash_of, read_entry
 from descant.sealed.tensors import (
     Digests,
     Placed,
@@ -28,6 +28,7 @@ __all__ = [
     "damaged",
     "ends_sealed",
     "entry_of",
+    "hash_of",
     "header_of",
     "open_tensors",
     "read_entry",
