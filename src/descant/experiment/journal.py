@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from descant.engine import Collapse, Record, RoundRecord, Simulation
-from descant.errors import MeanwhileError, ResumeError, SettingError
+from descant.errors import DamagedError, MeanwhileError, ResumeError, SettingError
 from descant.experiment.commits import Commits
 from descant.experiment.folder import (
     CLIENTS,
@@ -74,6 +74,8 @@ class Journal:
     @classmethod
     def claim(cls, out: str | Path, overwrite: bool, settings: dict[str, Any] | None = None) -> Self:
         """The journal of a new run, its folder made before the work begins, so that a bad path costs nothing."""
+        if out == "":  # to `Path`, it is the current folder
+            raise SettingError("out = '': it must be the path of a folder, or '.' for the current one")
         folder = Path(out)
         refuse_foreign(folder)
         _refuse_taken(folder, overwrite)
@@ -85,6 +87,8 @@ class Journal:
         """The journal of an unfinished run, to go on with it."""
         if finished(folder):
             raise ResumeError(f"{folder} holds a finished run: there is nothing to resume")
+        if headless(folder):
+            raise _beheaded(folder)
         if not unfinished(folder):
             raise ResumeError(f"{folder} holds no run: there is no start.json in it")
         journal = cls(folder)
@@ -276,7 +280,11 @@ def _refuse_taken(folder: Path, overwrite: bool) -> None:
             "or begin anew with overwrite (--overwrite)"
         )
     if headless(folder) and not overwrite:
-        raise damaged(folder / RUN, "is missing, of a run that was finished")
+        raise _beheaded(folder)
+
+
+def _beheaded(folder: Path) -> DamagedError:
+    return damaged(folder / RUN, "is missing, of a run that was finished")
 
 
 def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:
