@@ -12,7 +12,7 @@ ORDER = [
     *("version", "errors", "fields", "importing", "draws", "mirrors", "rotation", "rounding", "threads"),
     *("files", "written", "sealed"),
     *("fingerprint", "metrics", "trees", "values", "data", "datasets", "models", "task", "context", "mail"),
-    *("coupling", "methods"),
+    *("hooks", "coupling", "methods"),
     *("attacks", "codecs", "aggregators", "execution", "state", "engine", "signatures", "catalog", "listing"),
     *("experiment", "callbacks", "theory", "report", "comparison", "robust", "cli"),
 ]

@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any, Union, get_args, get_origin
 
 from torch import nn
@@ -239,10 +240,19 @@ def _find(kind: str, name: str) -> Callable[..., Any]:
             raise unknown(_singular(kind), name, [*CATALOG[kind], *SETS.get(kind, ())])
         return CATALOG[kind][name]
     bases = (*NESTED, nn.Module) if kind == "models" else tuple(NESTED)
-    found = follow(name, _singular(kind), bases)
+    found = follow(name, _singular(kind), bases, partial(_fits, kind))
     _refuse_other_kinds(kind, name, found)
     make: Callable[..., Any] = found
     return make
+
+
+def _fits(kind: str, found: Any) -> bool:
+    """Whether something that lies in a module could be asked for as one of a kind."""
+    try:
+        _refuse_other_kinds(kind, "", found)
+    except SettingError:
+        return False
+    return True
 
 
 def _refuse_other_kinds(kind: str, name: str, found: Any) -> None:

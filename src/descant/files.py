@@ -153,9 +153,20 @@ def _meaning(error: OSError, path: Path) -> tuple[str, str]:
     # `os.path` says that there is no such file where a name is one that no file can have; `Path.exists` raises.
     there = (each for each in (path, *path.parents) if os.path.exists(each) and not os.path.isdir(each))
     in_the_way = next(there, None)
+    link = next((each for each in (path, *path.parents) if _leads_nowhere(each)), None)
+    if error.errno in (errno.EEXIST, errno.ENOENT) and link is not None:
+        which = "it is" if link == path else f"'{link}' is"
+        return (
+            f"{which} a link to '{os.readlink(link)}', which does not exist",
+            f"make that folder, or {_ELSEWHERE}",
+        )
     if error.errno in (errno.ENOTDIR, errno.EEXIST) and in_the_way is not None:
         return f"'{in_the_way}' is a file" if in_the_way != path else "it is a file", _ELSEWHERE
     return _SAID.get(error.errno or 0, (str(error.strerror or error), _ELSEWHERE))
+
+
+def _leads_nowhere(path: Path) -> bool:
+    return os.path.islink(path) and not os.path.exists(path)
 
 
 def write_json(path: Path, value: Any) -> None:

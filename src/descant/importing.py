@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
@@ -29,11 +29,14 @@ def importing(allowed: bool) -> Iterator[None]:
         _allowed.reset(token)
 
 
-def follow(path: str, what: str, bases: tuple[type, ...]) -> Any:
-    """What lies at an import path. `what` is what it is to be, of a class derived from one of `bases`."""
+def follow(path: str, what: str, bases: tuple[type, ...], fits: Callable[[Any], bool] = callable) -> Any:
+    """What lies at an import path. `what` is what it is to be, of a class derived from one of `bases`.
+
+    For a name that the module does not have, one is suggested of what `fits`.
+    """
     module, _, attribute = path.partition(":")
-    known = getattr(sys.modules.get(module), attribute, None)
-    if not _allowed.get() and not (isinstance(known, type) and issubclass(known, bases)):
+    here = getattr(sys.modules.get(module), attribute, None)
+    if not _allowed.get() and not (isinstance(here, type) and issubclass(here, bases)):
         raise SettingError(
             f"the {what} '{path}' is an import path, and following it runs code: "
             "if you trust who made the folder, allow it (--allow-imports, or allow_imports=True)"
@@ -48,7 +51,8 @@ def follow(path: str, what: str, bases: tuple[type, ...]) -> Any:
         return reduce(getattr, attribute.split("."), found)
     except (Exception, SystemExit) as error:  # a module may look for its attributes itself
         kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
-        near = get_close_matches(attribute, dir(found), n=1, cutoff=0.5)
+        known = [name for name, held in getattr(found, "__dict__", {}).items() if fits(held)]
+        near = get_close_matches(attribute, known, n=1, cutoff=0.5)
         hint = f"did you mean '{module}:{near[0]}'?" if near else "name a class or a function, as in module:Name"
         raise SettingError(f"'{path}' cannot be imported: {kind}{error}; {hint}") from error
 

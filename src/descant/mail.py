@@ -113,7 +113,7 @@ class Mail(Mapping[str, Tensor]):
 
     def into(self, held: Tensor, name: str) -> Tensor:
         """`held` [N, ...], what the server holds per client, with the senders' rows replaced by the leaf `name`."""
-        return held.index_copy(0, self.clients, self.leaves[name])
+        return held.index_copy(0, self.clients, self[name])
 
     def record(self, name: str, value: float) -> None:
         """Report a figure of this round, found by the server; figures of one name add up."""

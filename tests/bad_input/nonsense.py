@@ -179,6 +179,8 @@ OVERRIDES: list[tuple[str, str]] = [
         "model: 'torch.nn:Liner' cannot be imported: module 'torch.nn' has no attribute 'Liner'",
     ),
     ("model=torch.nn:Liner", "has no attribute 'Liner'; did you mean 'torch.nn:Linear'?"),
+    ("method=descant.methods:fedavgs", "did you mean 'descant.methods:FedAvg'?"),  # `fedavg` is a module
+    ("method=descant.methods:Methods", "; name a class or a function, as in module:Name"),  # `Method` is abstract
     ("model=mymodule.Net", "model: there is no model called 'mymodule.Net': an import path has a colon"),
     ("method=my_lab.mine.Best", "as in 'my_lab.mine:Best'"),
     (

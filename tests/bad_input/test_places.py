@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import descant as dc
 from descant.errors import SettingError
 from descant.files import claim_folder, told, write
 from tests.bad_input.calling import COMPARISON, GOOD, descant, refused, without_training
@@ -55,6 +56,43 @@ def test_a_place_that_cannot_be_is_told_with_a_remedy(folder: Path, command: str
     refused(done, said)
     assert "Errno" not in done.err and place.split("/below")[0] in done.err
     assert (folder / "taken").read_text() == "mine"
+
+
+@pytest.mark.few(100)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_empty_name_is_no_place(folder: Path, command: str) -> None:
+    before = sorted(folder.iterdir())
+    with without_training():
+        done = descant(*COMMANDS[command], "", cwd=folder)
+    refused(
+        done, "'DIR' is an empty name" if command == "export" else "'--out' / '-o' is an empty name: give a path"
+    )
+    assert sorted(folder.iterdir()) == before
+
+
+def test_an_empty_name_is_no_file_and_no_folder_to_read_either(folder: Path) -> None:
+    refused(descant("run", "", cwd=folder), "'FILE.yaml' is an empty name")
+    refused(descant("resume", "", cwd=folder), "'DIR' is an empty name")
+    refused(descant("verify", "runs/run", "", cwd=folder), "'DIR...' is an empty name")
+
+
+def test_an_empty_out_is_refused_in_python_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = dc.data.synthetic(clients=3, samples=12)
+    with pytest.raises(
+        SettingError, match=r"^out = '': it must be the path of a folder, or '\.' for the current one$"
+    ):
+        dc.simulate(dc.models.linear(data), data, "fedavg", rounds=1, out="")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    said = f"a link to '{tmp_path / 'gone'}', which does not exist; make that folder, or choose another place$"
+    with pytest.raises(SettingError, match=f"^out = '{tmp_path / 'link'}' cannot be made: it is {said}"):
+        claim_folder(tmp_path / "link", "out")
+    with pytest.raises(SettingError, match=f"/run' cannot be made: '{tmp_path / 'link'}' is {said}"):
+        claim_folder(tmp_path / "link" / "run")
 
 
 def test_a_page_too(folder: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import descant as dc
+from descant.engine.view import View
 from descant.errors import SettingError
 from descant.methods import FedAvg, Method
 
@@ -58,6 +59,37 @@ class Leaves(Mine):
         return {"v": super().personal(down, state, local)}
 
 
+class MoreState(Mine):
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        message, state = super().client(down, state, local)
+        return message, state | {"more": local.start}
+
+
+class NoStart(Mine):
+    def client_start(self, local: Any) -> Any:
+        return None
+
+
+class NoServerStart(Mine):
+    def server_start(self, ctx: Any) -> Any:
+        return None
+
+
+class TakenName(Mine):
+    def server_start(self, ctx: Any) -> Any:
+        return super().server_start(ctx) | {"aggregator.v": ctx.x0}
+
+
+class NoBroadcast(Mine):
+    def broadcast(self, server: Any) -> Any:
+        return None
+
+
+class NoShared(Mine):
+    def shared(self, server: Any) -> Any:
+        return None
+
+
 @pytest.mark.parametrize(
     ("method", "said"),
     [
@@ -74,11 +106,54 @@ class Leaves(Mine):
         ),
         (OneModel(), r"OneModel.personal returned a tensor of shape \(15,\): .* \[K, d\], here of shape \(3, 15\)"),
         (Leaves(), r"Leaves.personal returned one dict \(v\): it must return a tensor \[K, d\]"),
+        (MoreState(), r"MoreState.client was given the state \[\] and returned \['more'\]: .* the same leaves"),
+        (NoStart(), r"NoStart.client_start returned nothing \(None\): it must return a dict of tensors"),
+        (
+            NoServerStart(),
+            r"NoServerStart.server_start returned nothing \(None\): it must return a dict of tensors",
+        ),
+        (TakenName(), r"TakenName.server_start: the name 'aggregator.v' is taken; choose another"),
+        (NoBroadcast(), r"NoBroadcast.broadcast returned nothing \(None\): it must return a dict of tensors"),
+        (NoShared(), r"NoShared.shared returned nothing \(None\): it must return a tensor \[d\], here .* \(15,\)"),
     ],
 )
 def test_a_hook_that_returns_something_else_is_named(method: Method, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, method, rounds=1, mode="vmap")
+
+
+class AsksMessages(Mine):
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        return {"w": aggregate({name: messages[name] for name in ("u",)})["u"]}
+
+
+class AsksState(Mine):
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        return {"w": state["v"]}, state
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (
+            AsksMessages(),
+            "AsksMessages.server asked for 'u', which is not there: 'server' has 'w'; 'messages' has 'delta', 'n'",
+        ),
+        (AsksState(), "AsksState.client asked for 'v', which is not there: 'down' has 'w'; 'state' has no leaves"),
+    ],
+)
+def test_a_hook_that_asks_for_a_leaf_that_is_not_there_is_told_which_are(method: Method, said: str) -> None:
+    with pytest.raises(SettingError, match=f"^the hook {said}$"):
+        dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, method, rounds=1, mode="vmap")
+
+
+def test_an_error_of_what_a_hook_calls_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise KeyError("u")
+
+    monkeypatch.setattr(View, "run", fails)
+    with pytest.raises(KeyError, match=r"^'u'$"):
+        dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, Mine(), rounds=1, mode="vmap")
 
 
 SOURCE = """

@@ -180,6 +180,8 @@ def test_a_finished_run_without_its_settings_is_named(tmp_path: Path) -> None:
     assert said.startswith(f"{tmp_path / 'two' / 'run.json'} is missing, of a run that was finished: ")
     with pytest.raises(DamagedError, match=r"run\.json is missing, of a run that was finished: .* with overwrite"):
         begin(tmp_path / "two", rounds=2)
+    with pytest.raises(DamagedError, match=r"run\.json is missing, of a run that was finished: .* with overwrite"):
+        resume(tmp_path / "two")
     assert (tmp_path / "two" / "summary.json").is_file(), "nothing was removed"
     assert begin(tmp_path / "two", rounds=2, overwrite=True) and not verify(tmp_path / "two")
     (tmp_path / "two" / "run.json").unlink()

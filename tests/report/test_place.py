@@ -69,9 +69,7 @@ def test_a_page_that_somebody_has_written_in_is_kept(folder: Path, tmp_path: Pat
     at = {"before": 0, "after": len(text), "in the head": text.index("<title>")}[notes]
     changed = text[:at] + mine + text[at:]
     page.write_text(changed, encoding="utf-8")
-    with pytest.raises(
-        SettingError, match=r"is there already, and was changed since descant wrote it"
-    ):
+    with pytest.raises(SettingError, match=r"is there already, and was changed since descant wrote it"):
         Report.of(folder).save(page)
     assert page.read_text(encoding="utf-8") == changed
 

@@ -262,6 +262,28 @@ def test_what_was_found_out_is_found_again_for_models_that_mix_or_do_not_vectori
         choose(choosy, *vectors(3), mode="vmap")
 
 
+class Attends(nn.Module):
+    """Attention between the four numbers of an example, by a kernel that torch has no vectorised one for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        embedded = x[:, :, None].expand(-1, -1, 4)
+        mixed: Tensor = self.layer(embedded).mean(1)
+        return mixed[:, :3]
+
+
+def test_a_layer_that_torch_would_loop_over_is_told_in_our_words_with_the_mode_that_works() -> None:
+    task, examples = Task(Attends()), vectors(3)
+    said = r"torch cannot compute aten::\w+ for all clients at once, and would take one after the other"
+    with pytest.raises(TaskError, match=rf"does not run under vmap \({said}\): use mode='auto' or 'loop'"):
+        choose(task, *examples, mode="vmap")
+    assert "performance drop" not in choose(task, *examples)[1]
+    assert isinstance(choose(task, *examples)[0], Loop)
+
+
 def test_a_module_that_was_tried_is_refused_other_targets_as_ever() -> None:
     task, (inputs, targets) = Task(nn.Linear(4, 3)), vectors(3)
     choose(task, inputs, targets)

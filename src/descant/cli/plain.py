@@ -1,4 +1,4 @@
-"""Typer without its markup: help texts are plain, and brackets in them are brackets."""
+"""Typer without its markup, so that brackets in help texts are brackets; and a path is never an empty name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,31 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from descant.errors import SettingError
+
 
 def _unescape(formatter: click.HelpFormatter) -> None:
     """Typer escapes brackets for a markup that these texts do not have."""
     formatter.buffer[:] = [text.replace("\\[", "[") for text in formatter.buffer]
 
 
+class _Named(click.Path):
+    """A path. An empty one, which a shell makes of a variable that is not set, would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            where = "a path" if param is None else param.get_error_hint(ctx)
+            raise SettingError(f"{where} is an empty name: give a path (is a variable of the shell not set?)")
+        return super().convert(value, param, ctx)
+
+
 class _Command(TyperCommand):
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        for param in self.params:
+            if isinstance(param.type, click.Path):
+                param.type = _Named()
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help(ctx, formatter)
         _unescape(formatter)
@@ -28,7 +46,7 @@ class _Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A Typer application whose commands print plain help."""
+    """A Typer application whose commands print plain help and take no empty paths."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=_Group, rich_markup_mode=None, no_args_is_help=True, **settings)

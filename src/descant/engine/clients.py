@@ -15,7 +15,7 @@ from descant.data import FederatedData
 from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.links import Broadcast, Parcels, decode, encode, keeps_sent, references, seen_by, sent_like
 from descant.engine.plan import Plan
-from descant.engine.returned import message_and_state, models_of, state_of
+from descant.engine.returned import first_state, heard_of, message_and_state, models_of
 from descant.engine.statistics import STATISTICS, refuse_statistics, shares_statistics
 from descant.engine.surroundings import Surroundings
 from descant.engine.unread import Kept, check_finite
@@ -100,8 +100,7 @@ class Clients:
         sends = torch.ones(len(who), dtype=torch.bool) if sends is None else host(sends)
         asked, judging = self._asked(ctx, who, down, sends)
         fetched = method.fetches(seen, state, local)
-        message, new = message_and_state(method, method.client(seen, state, local), len(who))
-        self._check_state(state, new)
+        message, new = message_and_state(method, method.client(seen, state, local), state, len(who))
         self._then = None if then is None else (local.done, then[1], then[0])
         if reads:
             self.draw_ahead()
@@ -144,8 +143,7 @@ class Clients:
         """What the clients `who` make of the server's reply at the end of a round."""
         heard, state, local = self._open(ctx, who, reply, self._training)
         self.bill_down(who, heard, {})
-        new = state_of(self.method, "hear", self.method.hear(heard, state, local), clients=len(who))
-        self._check_state(state, new)
+        new = heard_of(self.method, self.method.hear(heard, state, local), state, len(who))
         self._check_finite(who, new)
         self._close(who, new, local)
 
@@ -251,10 +249,8 @@ class Clients:
         who = sent(host(self.here)[host(places)], self.here.device)
         buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
         local = View(self._deployed, self._start.of_parties(who), who, buffers)
-        own = self.method.client_start(local)
-        for name in own:
-            if name.partition(".")[0] in _OURS:
-                raise ValueError(f"{type(self.method).__name__}.client_start: the name '{name}' is taken")
+        begun = self.method.client_start(local)
+        own = first_state(self.method, "client_start", begun, _OURS, clients=len(who))
         kept = buffers if len(self._statistics) else {}
         like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}
         state = own | under(STATISTICS, kept) | under("codec", self.plan.codec.memory(like))
@@ -292,11 +288,6 @@ class Clients:
             return {}
         of = "shared" if "shared" in local.buffers else self.method.trains[0]
         return {STATISTICS: local.buffers[of]}
-
-    def _check_state(self, state: Tree, new: Tree) -> None:
-        if set(state) != set(new):
-            given = f"{type(self.method).__name__}.client was given the state {sorted(state)}"
-            raise ValueError(f"{given} and returned {sorted(new)}: it must return the same leaves")
 
     def _check_finite(self, who: Tensor, new: Tree) -> None:
         """A benign client whose state has overflowed is a collapse; a malicious one's is nobody's result."""

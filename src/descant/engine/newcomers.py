@@ -63,7 +63,7 @@ class Newcomers(Clients):
             silent = self.method.silent(self._server.view(now)) in (True, "down")
             local = View(self._deployed, now.of_parties(who), who, local.buffers)
             returned = self.method.client({} if silent else seen, state, local)
-            _, state = message_and_state(self.method, returned, len(who))
+            _, state = message_and_state(self.method, returned, state, len(who))
             self._bill_work(who, local)
         self._adapted[first] = state, local
         return state, local

@@ -8,19 +8,54 @@ from typing import Any
 from torch import Tensor
 
 from descant.errors import SettingError
-from descant.methods import Method
+from descant.hooks import refusal
+from descant.methods import Method, PerClient
 from descant.trees import Tree
 
 
-def message_and_state(method: Method, given: Any, clients: int) -> tuple[Tree, Tree]:
-    """What `client` returned for so many clients."""
+def message_and_state(method: Method, given: Any, state: Tree, clients: int) -> tuple[Tree, Tree]:
+    """What `client` returned for so many clients, which had this `state`."""
     if not isinstance(given, tuple | list) or len(given) != 2 or not all(isinstance(t, Mapping) for t in given):
         what = "two dicts, (message, state): what to send, {} for nothing, and the clients' new state"
-        raise _refusal(method, "client", given, what)
+        raise refusal(_named(method, "client"), given, what)
     for place, tree in zip(("message", "state"), given, strict=True):
         _check_leaves(method, "client", tree, f" as {place}", clients)
-    message, state = given
-    return message, state
+    message, new = given
+    _check_same(method, "client", state, new)
+    return message, new
+
+
+def heard_of(method: Method, given: Any, state: Tree, clients: int) -> Tree:
+    """What `hear` returned for so many clients, which had this `state`."""
+    new = state_of(method, "hear", given, clients=clients)
+    _check_same(method, "hear", state, new)
+    return new
+
+
+def first_state(
+    method: Method,
+    hook: str,
+    given: Any,
+    ours: Collection[str],
+    held: Collection[str] = (),
+    clients: int | None = None,
+) -> Tree:
+    """The state that begins a run; no leaf belongs to one of `ours`, who keep theirs beside the method's."""
+    state = state_of(method, hook, given, held, clients)
+    if taken := [name for name in state if name.partition(".")[0] in ours]:
+        raise SettingError(f"the hook {_named(method, hook)}: the name '{taken[0]}' is taken; choose another")
+    return state
+
+
+def broadcast_of(method: Method, given: Any) -> dict[str, Tensor | PerClient]:
+    """What `broadcast` returned."""
+    if not isinstance(given, Mapping):
+        raise refusal(_named(method, "broadcast"), given, "a dict of tensors, what travels down; {} for nothing")
+    for name, leaf in given.items():
+        if not isinstance(leaf, Tensor | PerClient):
+            raise refusal(_named(method, "broadcast"), leaf, "a tensor", f" for '{name}'")
+    down: dict[str, Tensor | PerClient] = given  # type: ignore[assignment]
+    return down
 
 
 def state_of(
@@ -28,10 +63,12 @@ def state_of(
 ) -> Tree:
     """The state that a hook returned; `before` are leaves that it must have."""
     if not isinstance(given, Mapping):
-        raise _refusal(method, hook, given, "a dict of tensors, the new state")
+        raise refusal(_named(method, hook), given, "a dict of tensors by name, the state")
     _check_leaves(method, hook, given, "", clients)
     if missing := sorted(set(before) - set(given)):
-        raise _refusal(method, hook, given, f"the new state with all of its leaves, {', '.join(missing)} too")
+        raise refusal(
+            _named(method, hook), given, f"the new state with all of its leaves, {', '.join(missing)} too"
+        )
     state: Tree = given  # type: ignore[assignment]
     return state
 
@@ -40,28 +77,23 @@ def models_of(method: Method, hook: str, given: Any, shape: tuple[int, ...]) -> 
     """The models that a hook returned, of this shape."""
     if not isinstance(given, Tensor) or tuple(given.shape) != shape:
         named = "[K, d]" if len(shape) == 2 else "[d]"
-        raise _refusal(method, hook, given, f"a tensor {named}, here of shape {shape}")
+        raise refusal(_named(method, hook), given, f"a tensor {named}, here of shape {shape}")
     return given
 
 
 def _check_leaves(method: Method, hook: str, tree: Mapping[Any, Any], place: str, clients: int | None) -> None:
     for name, leaf in tree.items():
         if not isinstance(leaf, Tensor):
-            raise _refusal(method, hook, leaf, "a tensor", f" for '{name}'{place}")
+            raise refusal(_named(method, hook), leaf, "a tensor", f" for '{name}'{place}")
         if clients is not None and (not leaf.dim() or len(leaf) != clients):
-            raise _refusal(method, hook, leaf, f"a row a client, {clients} here", f" for '{name}'{place}")
+            raise refusal(_named(method, hook), leaf, f"a row a client, {clients} here", f" for '{name}'{place}")
 
 
-def _refusal(method: Method, hook: str, given: Any, what: str, where: str = "") -> SettingError:
-    returned = f"the hook {type(method).__name__}.{hook} returned {_told(given)}{where}"
-    return SettingError(f"{returned}: it must return {what}")
+def _check_same(method: Method, hook: str, state: Tree, new: Tree) -> None:
+    if set(state) != set(new):
+        given = f"the hook {_named(method, hook)} was given the state {sorted(state)} and returned {sorted(new)}"
+        raise SettingError(f"{given}: it must return the same leaves, those that client_start begins with")
 
 
-def _told(given: Any) -> str:
-    if isinstance(given, Tensor):
-        return f"a tensor of shape {tuple(given.shape)}"
-    if isinstance(given, Mapping):
-        return f"one dict ({', '.join(map(str, given)) or 'empty'})"
-    if isinstance(given, tuple | list):
-        return f"a {type(given).__name__} of {len(given)} ({', '.join(type(one).__name__ for one in given)})"
-    return "nothing (None)" if given is None else f"a {type(given).__name__}"
+def _named(method: Method, hook: str) -> str:
+    return f"{type(method).__name__}.{hook}"

@@ -15,7 +15,7 @@ from descant.engine.cohort import sample, sample_uniform
 from descant.engine.links import Broadcast, Parcels, decode, keeps_sent, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
-from descant.engine.returned import state_of
+from descant.engine.returned import broadcast_of, first_state, models_of, state_of
 from descant.engine.statistics import STATISTICS, shares_statistics
 from descant.execution import Execution
 from descant.mail import LAST, Mail, all_finite, not_finite
@@ -51,10 +51,8 @@ class Server:
         folder: Path | None = None,
     ) -> None:
         self.method, self.plan, self.sizes = method, plan, sizes
-        state = method.server_start(ctx.of_server())
-        for name in state:
-            if name.partition(".")[0] in _OURS:
-                raise ValueError(f"{type(method).__name__}.server_start: the name '{name}' is taken")
+        begun = method.server_start(ctx.of_server())
+        state = dict(first_state(method, "server_start", begun, _OURS, method.held))
         self.held = HeldRows({n: state.pop(n) for n in method.held}, folder / "held" if folder else None)
         self._state = {name: leaf.contiguous() for name, leaf in state.items()}
         self.statistics = execution.task.buffer_start().to(ctx.x0.device)  # [b]
@@ -115,12 +113,13 @@ class Server:
         return self._foreseen[1]
 
     def broadcast(self, ctx: Context) -> dict[str, Tensor | PerClient]:
-        down = self.method.broadcast(self.view(ctx))
+        down = broadcast_of(self.method, self.method.broadcast(self.view(ctx)))
         return down | {STATISTICS: self.statistics} if self.spreads else down
 
     def shared(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """The global model [d] and its running statistics [b]."""
-        return self.method.shared(self.view(ctx)), self.statistics
+        x = models_of(self.method, "shared", self.method.shared(self.view(ctx)), tuple(ctx.x0.shape))
+        return x, self.statistics
 
     def decode(self, ctx: Context, parcels: Parcels, down: Broadcast) -> tuple[Mail, int]:
         """The mail in some parcels, and how many messages could not be decoded.

@@ -17,7 +17,7 @@ from descant.engine.surroundings import Surroundings, roles
 from descant.errors import SettingError
 from descant.execution.base import SingleExampleError
 from descant.execution.batches import Rows, Schedule
-from descant.execution.captured import run
+from descant.execution.chance import run_watched
 from descant.execution.phases import Phase, phases
 from descant.execution.steps import optimized
 from descant.execution.walk import Start
@@ -140,7 +140,7 @@ class View:
         (x, statistics, met, walked), along = phase.take(state), phase.take(rows)
         left = steps if phase.who is None else torch.where(phase.real, phase.take(steps), 0)
         try:
-            done = run(
+            done = run_watched(
                 *(step, self.setting.execution, phase.begin, phase.end),
                 Start(x, statistics, met, left, along),
                 schedules,
@@ -228,7 +228,7 @@ class View:
 
     def _of(self, model: str) -> Tensor:
         if model not in self.buffers:
-            raise ValueError(f"no model called '{model}' is trained here, only {', '.join(self.buffers)}")
+            raise SettingError(f"no model called '{model}' is trained here, only {', '.join(self.buffers)}")
         return self.buffers[model]
 
     def _first(self, model: str, start: str | None) -> Tensor:

@@ -43,6 +43,7 @@ class Execution(ABC):
         self.task = task
         self.convolutions = "grouped"  # how they are computed (`descant.execution.convolutions`)
         self.notes: list[str] = []  # what could not be done as asked; the run reports them
+        self.watched: set[str] = set()  # the steps that are known to draw no random numbers
 
     def note(self, text: str) -> None:
         """Keep a note, once, and without the addresses of objects, which are others in every process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from copy import deepcopy
 from typing import Literal, NamedTuple
@@ -18,6 +19,7 @@ from descant.task.purity import refuse_hidden_state
 from descant.task.task import Task
 
 Mode = Literal["auto", "compile", "vmap", "loop"]
+_LOOPS = "There is a performance drop"  # what torch warns of where it has no vectorised kernel, and loops
 MODES: tuple[Mode, ...] = ("auto", "compile", "vmap", "loop")
 
 
@@ -78,8 +80,8 @@ def _tried(task: Task, inputs: Tensor, targets: Tensor, vectorise: bool) -> _Fou
     if not vectorise:
         return _Found("", False)
     try:
-        with warnings.catch_warnings():  # where torch has no vectorised kernel it loops, and says so
-            warnings.filterwarnings("error", message="There is a performance drop")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=_LOOPS)
             agree = _close(_grads(vmapped, x, buffers, batch), expected)
             agree &= _close(vmapped.outputs(x, buffers, batch.inputs), predicted)
         unfit = (
@@ -88,8 +90,15 @@ def _tried(task: Task, inputs: Tensor, targets: Tensor, vectorise: bool) -> _Fou
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # torch raises many kinds where a module does not vectorise
-        unfit = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
+        unfit = _why(error)
     return _Found(unfit, not unfit and _mixes(task, vmapped, inputs, targets))
+
+
+def _why(error: Exception) -> str:
+    """Why vmap cannot run a module, in a few words."""
+    if operation := re.match(rf"{_LOOPS}.* batching rule for (\S+)\.", str(error)):
+        return f"torch cannot compute {operation[1]} for all clients at once, and would take one after the other"
+    return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
 
 
 def _agree_in_double(task: Task, inputs: Tensor, targets: Tensor) -> bool:

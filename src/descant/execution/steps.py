@@ -15,6 +15,7 @@ from torch import Tensor
 from descant.execution import Compile, Execution, Loop
 from descant.execution.batches import Draw
 from descant.execution.programs import NoIdentityError, identity, name_of, reason, signature
+from descant.execution.stepping import stepped
 from descant.methods import Down, Optimizer, Until
 from descant.methods.base import Step
 from descant.task import Batch, Objective
@@ -60,7 +61,7 @@ def advance(
     whole = not isinstance(execution, Loop)
     batches = [source.collect() if whole and isinstance(source, Draw) else source for source in sources]
     grad = _Gradient(execution, statistics, batches, active)
-    new, met = step(x, grad, *rows), None
+    new, met = stepped(step, x, grad, rows), None
     if isinstance(new, Until):
         met = active & new.met  # what a finished client computes carries no meaning
         active, new = active & ~met, new.x
@@ -78,12 +79,18 @@ def optimized(
     of the rows [K, 1] says by how much."""
     x, held = state[0], state[1:]
     scale, rows = (rows[0], rows[1:]) if scaled else (None, rows)
-    new = step(x, grad, *rows)
-    stepped = new.x if isinstance(new, Until) else new
-    proposed = stepped.move if isinstance(stepped, Down) else stepped - x
+    new = stepped(step, x, grad, rows)
+    moved = new.x if isinstance(new, Until) else new
+    proposed = moved.move if isinstance(moved, Down) else moved - x
     move, held = optimizer.move(proposed, lr, held)
-    moved = (x + (move if scale is None else scale * move), *held)
-    return Until(moved, new.met) if isinstance(new, Until) else moved
+    after = (x + (move if scale is None else scale * move), *held)
+    return Until(after, new.met) if isinstance(new, Until) else after
+
+
+def of_method(step: Step) -> Step:
+    """The method's own step, where an optimizer makes its moves."""
+    own: Step = step.args[0] if isinstance(step, partial) and step.func is optimized else step
+    return own
 
 
 def _keep(active: Tensor, new: Any, old: Any) -> Any:

@@ -74,6 +74,8 @@ class Journal:
     @classmethod
     def claim(cls, out: str | Path, overwrite: bool, settings: dict[str, Any] | None = None) -> Self:
         """The journal of a new run, its folder made before the work begins, so that a bad path costs nothing."""
+        if out == "":  # to `Path`, it is the current folder
+            raise SettingError("out = '': it must be the path of a folder, or '.' for the current one")
         folder = Path(out)
         refuse_foreign(folder)
         _refuse_taken(folder, overwrite)
@@ -85,6 +87,8 @@ class Journal:
         """The journal of an unfinished run, to go on with it."""
         if finished(folder):
             raise ResumeError(f"{folder} holds a finished run: there is nothing to resume")
+        if (lost := headless(folder)) is not None:
+            raise lost
         if not unfinished(folder):
             raise ResumeError(f"{folder} holds no run: there is no start.json in it")
         journal = cls(folder)

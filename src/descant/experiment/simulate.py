@@ -19,6 +19,7 @@ from descant.catalog import Spec, describe
 from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.engine import Evaluation, Health, Plan, Record, Simulation
+from descant.engine.asked import leaves_named
 from descant.execution import Execution, Loop
 from descant.execution.convolutions import computed
 from descant.execution.device import computing, resolve
@@ -150,7 +151,7 @@ def simulate(
     shown = watched(call.progress, title, call.seed, call.rounds)
     call = replace(call, device=resolve(call.device))
     exactly = computing(call.device, call.precision)
-    with using_threads(call.threads), exactly, journal or nullcontext(), shown as progress:
+    with leaves_named(), using_threads(call.threads), exactly, journal or nullcontext(), shown as progress:
         return _carry_out(asked, replace(call, progress=progress), journal)
 
 
