@@ -204,7 +204,8 @@ def report(
 ) -> None:
     """Charts and tables of one run or many, as one page that opens without a network, or as files.
 
-    The page's name ends in .html. It replaces an older page of descant that nobody has written in, and no other file.
+    The page's name ends in .html. It replaces an older page of descant that nobody has written in, and no
+    other file.
     """
     from descant.report import Report
     from descant.report.place import check_page
