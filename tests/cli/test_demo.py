@@ -122,6 +122,9 @@ def test_what_is_simpler_is_advised_where_nothing_speaks_against_it(
 def test_two_that_are_level_are_called_so(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     same = {"Local": [0.9, 0.8, 0.7], "Ditto": [0.9, 0.8, 0.7], "FedAvg": [0.5, 0.4, 0.3]}
     assert "level with Ditto" in advice(with_figures(runs, same, monkeypatch))
+    same = {"Local": [0.5, 0.4, 0.3], "Ditto": [0.9, 0.8, 0.7], "FedAvg": [0.9, 0.8, 0.7]}
+    said = advice(with_figures(runs, same, monkeypatch))
+    assert said.startswith("Here: share one model.") and "Ditto is level with it; so choose what is simpler" in said
 
 
 def test_a_report_can_be_given_titles(runs: list[Run]) -> None:

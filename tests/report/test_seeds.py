@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from descant.engine import Collapse
 from descant.errors import SettingError
 from descant.experiment import Run
 from descant.report import Report
-from descant.report.gather import find, gather
+from descant.report.gather import Entry, Experiment, find, gather
 from descant.report.tables import notices, overview, summary_rows, worst_served
 from descant.report.verdict import by_seed, paired, ranked, verdict
 
@@ -129,4 +130,80 @@ def test_behind_two_that_are_equal_the_next_is_named(folder: Path) -> None:
     every = [run for entry in experiment.entries for run in entry.runs]
     said = verdict(gather([*every, *twins])[0])
     assert "have the same mean test accuracy" in said
-    assert f"{second} comes next, " in said and " below (95 % interval" in said
+    assert f" above {second}, which comes next (95 % interval" in said
+
+
+Figures = dict[str, dict[int, float]]  # by label, and by seed
+
+
+@pytest.fixture
+def experiment_of(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> Callable[[Figures], Experiment]:
+    """An experiment with the test accuracies that are given."""
+
+    def made(figures: Figures) -> Experiment:
+        found, values = [], {}
+        for label, own in figures.items():
+            for seed, figure in own.items():
+                found.append(run := Run(runs[0].config | {"label": label, "seed": seed}, runs[0].history))
+                values[id(run)] = figure
+        [experiment] = gather(found)
+        name = f"personal.test_accuracy.mean@{experiment.rule}"
+        monkeypatch.setattr(Run, "summary", lambda self, first=0: {name: values[id(self)]})
+        monkeypatch.setattr(Entry, "alike", False)  # the histories are the same
+        return experiment
+
+    return made
+
+
+Made = Callable[[Figures], Experiment]
+
+
+def test_with_other_seeds_the_best_is_who_is_ahead_over_those_that_both_have(experiment_of: Made) -> None:
+    a = {0: 0.50, 1: 0.52, 2: 0.54, 3: 0.9}  # an easy seed lifts its mean above that of B
+    experiment = experiment_of({"A": a, "B": {0: 0.55, 1: 0.575, 2: 0.6}})
+    assert [entry.label for entry, *_ in ranked(experiment)] == ["B", "A"]
+    said = verdict(experiment)
+    assert said.startswith("B has the highest test accuracy over common seeds: 0.0550 above A (95 % interval 0.04")
+    assert "paired over 3 seeds, ahead in 3 of 3" in said and "The seeds support it against every other" in said
+    assert "do not have the same seeds" in said and "above B" not in said
+
+
+def test_a_method_without_a_common_seed_is_named_and_counts_for_nothing(experiment_of: Made) -> None:
+    pair: Figures = {"A": {0: 0.5, 1: 0.6}, "B": {0: 0.45, 1: 0.549}}
+    said = verdict(experiment_of(pair | {"C": {7: 0.9}}))
+    assert said.startswith("A has the highest test accuracy over common seeds: 0.0505 above B")
+    assert "The seeds support it against B." in said and "No seed is common to A and C" in said
+    said = verdict(experiment_of({"A": {0: 0.5}, "C": {7: 0.9}}))
+    assert said == (
+        "C has the highest test accuracy over its own seeds, 0.900; no seed is common to it and A, so that they "
+        "cannot be paired."
+    )
+
+
+def test_nobody_is_the_best_where_each_is_behind_another(experiment_of: Made) -> None:
+    said = verdict(experiment_of({"A": {0: 0.9, 1: 0.1}, "B": {1: 0.5, 2: 0.1}, "C": {2: 0.2, 0: 0.2}}))
+    assert said == (
+        "A has the highest test accuracy over its own seeds, 0.500, but B is 0.4000 above it over 1 common seed; "
+        "over common seeds none is ahead of all others."
+    )
+
+
+def test_all_that_are_level_are_named_up_to_rounding_and_whose_the_interval_is(experiment_of: Made) -> None:
+    own = {0: 0.5, 1: 0.4, 2: 0.42}
+    level: Figures = {"A": own, "B": dict(own), "C": {seed: value + 1e-16 for seed, value in own.items()}}
+    assert level["C"] != own, "they differ by rounding"
+    said = verdict(experiment_of(level | {"D": {0: 0.2, 1: 0.36, 2: 0.4}}))
+    first, second = said.split(". ", 1)
+    assert set(
+        first.removesuffix(" have the same mean test accuracy, 0.440").replace(" and ", ", ").split(", ")
+    ) == {*"ABC"}
+    assert "is 0.1200 above D, which comes next (95 % interval -0.2" in second and "ahead in 3 of 3)" in second
+    assert second.endswith("These seeds do not tell them apart from D.")
+    said = verdict(experiment_of(level | {"D": {0: 0.3, 1: 0.201, 2: 0.22}}))
+    assert said.endswith("The seeds support this against every other method.")
+    assert verdict(experiment_of(level)).endswith("have the same mean test accuracy, 0.440.")
+
+
+def test_a_small_difference_is_no_zero(experiment_of: Made) -> None:
+    said = verdict(experiment_of({"A": {0: 0.50002, 1: 0.40003}, "B": {0: 0.5, 1: 0.4}}))
+    assert "A has the highest test accuracy, 0.450: 2e-05 above B" in said

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import Any
 
 from descant.experiment.table import short
@@ -15,6 +15,7 @@ _T = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
+_ROUNDING = 1e-6  # of the figures: what the order of a sum in 32 bits can make of the same numbers
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Paired:
         return self.seeds > 1 and (self.low > 0 or self.high < 0)
 
     @property
+    def ahead(self) -> bool:
+        """Whether the interval lies above 0: surely better, and not surely worse."""
+        return self.sure and self.low > 0
+
+    @property
     def support(self) -> str:
         """The interval and the wins in words."""
         if self.seeds < 2:
@@ -44,12 +50,15 @@ class Paired:
 
 
 def paired(a: Mapping[str, float], b: Mapping[str, float], higher_is_better: bool = True) -> Paired | None:
-    """Compare figures by seed; None where no seed has both."""
+    """Compare figures by seed; None where no seed has both. What differs by rounding alone is the same."""
     sign = 1.0 if higher_is_better else -1.0
-    gaps = [sign * (a[seed] - b[seed]) for seed in a if seed in b and isfinite(a[seed]) and isfinite(b[seed])]
-    if not gaps:
+    both = [(a[seed], b[seed]) for seed in a if seed in b and isfinite(a[seed]) and isfinite(b[seed])]
+    if not both:
         return None
+    least = _ROUNDING * max(abs(value) for pair in both for value in pair)
+    gaps = [sign * (own - other) if abs(own - other) > least else 0.0 for own, other in both]
     n, mean = len(gaps), sum(gaps) / len(gaps)
+    mean = mean if abs(mean) > least else 0.0
     wins = sum(gap > 0 for gap in gaps)
     if n == 1:
         return Paired(mean, float("-inf"), float("inf"), wins, n)
@@ -65,15 +74,50 @@ def by_seed(entry: Entry, experiment: Experiment) -> dict[str, float]:
     return {key: float(run.summary(experiment.first).get(figure, float("nan"))) for key, run in runs}
 
 
-def ranked(experiment: Experiment) -> list[tuple[Entry, dict[str, float], float]]:
-    """The entries from best to worst by the mean over seeds; one that lacks the figure in any seed is left out."""
+Row = tuple[Entry, dict[str, float], float]  # an entry, its figure by seed, and the mean over its own seeds
+
+
+def ranked(experiment: Experiment) -> list[Row]:
+    """The entries from best to worst; one that lacks the figure in any seed is left out.
+
+    With the same seeds that is by the mean over them. With others, means may tell the seeds apart and not the
+    methods: the best is then who is behind nobody over the seeds that both have, and the others follow by how far
+    they are behind it. Where there is no such entry, the order is that of the means.
+    """
     found = [(entry, by_seed(entry, experiment)) for entry in experiment.entries]
     whole = [
         (entry, values, sum(values.values()) / len(values))
         for entry, values in found
         if all(map(isfinite, values.values()))
     ]
-    return sorted(whole, key=lambda row: row[2], reverse=experiment.history.higher_is_better)
+    better = experiment.history.higher_is_better
+    order = sorted(whole, key=lambda row: row[2], reverse=better)
+    if _same_seeds(order):
+        return order
+    gaps = {row[0].label: gaps_of(row, order, better) for row in order}
+    # Who can be held against most others comes first, and then the highest mean.
+    widest = sorted(order, key=lambda row: -sum(gap is not None for gap in gaps[row[0].label].values()))
+    best = next((row for row in widest if unbeaten(gaps[row[0].label].values())), None)
+    if best is None:
+        return order
+    behind = gaps[best[0].label]
+    others = [row for row in order if row is not best]
+    return [best, *sorted(others, key=lambda row: gap.mean if (gap := behind[row[0].label]) is not None else inf)]
+
+
+def gaps_of(row: Row, order: Sequence[Row], better: bool) -> dict[str, Paired | None]:
+    """How much better one is than each other, by label."""
+    return {other.label: paired(row[1], values, better) for other, values, _ in order if other is not row[0]}
+
+
+def unbeaten(gaps: Iterable[Paired | None]) -> bool:
+    """Whether nobody is ahead of the one whose differences these are, and somebody can be held against it."""
+    known = [gap for gap in gaps if gap is not None]
+    return bool(known) and all(gap.mean >= 0 for gap in known)
+
+
+def _same_seeds(order: Sequence[Row]) -> bool:
+    return len({frozenset(values) for _, values, _ in order}) < 2
 
 
 def against_one(experiment: Experiment, against: str | None = None) -> Iterator[dict[str, Any]]:
@@ -100,41 +144,87 @@ def against_one(experiment: Experiment, against: str | None = None) -> Iterator[
 
 
 def verdict(experiment: Experiment) -> str:
-    """One sentence or two: the best, the gap to the next, and what the seeds say of it."""
+    """A few sentences: the best, or all that are level, the gap to the next, and what the seeds say of it."""
     order, metric, better = ranked(experiment), experiment.history.metric, experiment.history.higher_is_better
     if len(order) < 2:
         return ""
-    (best, values, level), (second, theirs, _) = order[:2]
-    gap = paired(values, theirs, better)
-    said = f"{best.label} has the {'highest' if better else 'lowest'} test {metric}, {short(level)}"
-    if gap is None:
-        return f"{said}; no seed is common to it and {second.label}, so that the two cannot be paired."
+    best, _, level = order[0]
+    gaps = gaps_of(order[0], order, better)
+    if not unbeaten(gaps.values()):
+        return _undecided(order, gaps, metric, better)
+    top = [order[0], *(row for row in order[1:] if (gap := gaps[row[0].label]) is not None and gap.mean == 0)]
+    rest = [row for row in order[1:] if (gap := gaps[row[0].label]) is not None and gap.mean > 0]
+    same_seeds = _same_seeds(order)
+    figure = f", {short(level)}" if same_seeds else " over common seeds"
+    names = _and([entry.label for entry, *_ in top])
+    if len(top) > 1:
+        said = f"{names} have the same mean test {metric}{figure}."
+    else:
+        said = f"{names} has the {'highest' if better else 'lowest'} test {metric}{figure}"
+    if rest:
+        gap = gaps[rest[0][0].label]
+        assert gap is not None
+        apart = f"{gap_text(gap.mean)} {'above' if better else 'below'} {rest[0][0].label}"
+        whose = f" {best.label} is {apart}, which comes next" if len(top) > 1 else f": {apart}"
+        said += f"{whose} ({gap.support})."
+        said += _supported(top, rest, better, every=None not in gaps.values())
+    if not same_seeds:
+        said += _other_seeds(best.label, gaps)
+    return said
+
+
+def _supported(top: Sequence[Row], rest: Sequence[Row], better: bool, every: bool) -> str:
+    """Whether the seeds tell those at the top from the rest, which may be `every` other; nothing with one seed."""
+    pairs = [(a[0], b[0], paired(a[1], b[1], better)) for b in rest for a in top]
+    known = [(own, other, gap) for own, other, gap in pairs if gap is not None]
+    if all(gap.seeds < 2 for _, _, gap in known):
+        return ""
+    if top[0][0].alike and rest[0][0].alike:
+        return " Their seeds gave the same results up to rounding, and say nothing about chance."
+    unsure = [other.label for own, other, gap in known if not gap.ahead or (own.alike and other.alike)]
+    it = "it" if len(top) == 1 else "them"
+    if unsure:
+        return f" These seeds do not tell {it} apart from {_and(list(dict.fromkeys(unsure)))}."
+    whom = "every other method" if every else _and([entry.label for entry, *_ in rest])
+    return f" The seeds support {'it' if len(top) == 1 else 'this'} against {whom}."
+
+
+def _other_seeds(best: str, gaps: Mapping[str, Paired | None]) -> str:
+    """What a reader must know of a comparison in which methods have other seeds."""
+    said = " The methods do not have the same seeds: means over all of them may be in another order."
+    if alone := [label for label, gap in gaps.items() if gap is None]:
+        said += f" No seed is common to {best} and {_or(alone)}, which cannot be paired with it."
+    return said
+
+
+def _undecided(order: Sequence[Row], gaps: Mapping[str, Paired | None], metric: str, better: bool) -> str:
+    """Why nobody is called the best, where methods have other seeds: nobody is unbeaten over common ones."""
+    best, _, level = order[0]
     side = "above" if better else "below"
-    if gap.mean == 0:
-        said = f"{best.label} and {second.label} have the same mean test {metric}, {short(level)}."
-        if len(order) > 2 and (next_gap := paired(values, order[2][1], better)) is not None:
-            apart = f"{gap_text(abs(next_gap.mean))} {'below' if better else 'above'}"
-            said += f" {order[2][0].label} comes next, {apart} ({next_gap.support})."
-        return said
-    said += f": {gap_text(abs(gap.mean))} {side} {second.label} ({gap.support})."
-    if gap.seeds < 2:
-        return said
-    if best.alike and second.alike:
-        return f"{said} Their seeds gave the same results up to rounding, and say nothing about chance."
-    level_with = [
-        entry.label
-        for entry, others, _ in order[1:]
-        if (against := paired(values, others, better)) is not None and not against.sure
+    said = (
+        f"{best.label} has the {'highest' if better else 'lowest'} test {metric} over its own seeds, {short(level)}"
+    )
+    ahead = [
+        f"{label} is {gap_text(-gap.mean)} {side} it over {gap.seeds} common seed{'s' if gap.seeds > 1 else ''}"
+        for label, gap in gaps.items()
+        if gap is not None and gap.mean < 0
     ]
-    if level_with:
-        return f"{said} These seeds do not tell it apart from {_and(level_with)}."
-    return f"{said} The seeds support it against every other method."
+    alone = [label for label, gap in gaps.items() if gap is None]
+    if not ahead:
+        return f"{said}; no seed is common to it and {_or(alone)}, so that they cannot be paired."
+    return f"{said}, but {_and(ahead)}; over common seeds none is ahead of all others."
 
 
 def gap_text(value: float) -> str:
     """A difference with one digit more than the figures of the tables have."""
+    if 0 < abs(value) < 0.00005:  # four digits would call it nothing
+        return f"{value:.1g}"
     return short(value) if abs(value) >= 100 else f"{value:.4f}"
 
 
-def _and(labels: list[str]) -> str:
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+def _and(labels: Sequence[str], word: str = "and") -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} {word} {labels[-1]}"
+
+
+def _or(labels: Sequence[str]) -> str:
+    return _and(labels, "or")
