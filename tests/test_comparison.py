@@ -208,6 +208,12 @@ def test_seeds_that_change_nothing_are_named() -> None:
     assert isinstance(drawn.table(), pl.DataFrame)
 
 
+def test_a_row_of_fewer_seeds_is_marked() -> None:
+    every = list(dc.compare(task(), DATA, METHODS, seeds=2, **HOW))
+    fewer = repr(dc.Comparison(every[:-1]))
+    assert fewer.count(", 1 of 2 seeds") == 1 and "1 of 2 seeds" not in repr(dc.Comparison(every))
+
+
 def test_runs_on_several_data_are_named_by_them_and_compared_within_each() -> None:
     runs = []
     for clients in (4, 6):

@@ -21,7 +21,7 @@ from descant.experiment.history import SUCCESS
 from descant.experiment.objects import Problem, grid_of
 from descant.experiment.ondata import data_names, data_of
 from descant.experiment.progress import Progress
-from descant.experiment.table import rows, with_spread
+from descant.experiment.table import of_fewer, rows, with_spread
 from descant.methods import Method
 from descant.task import Task
 
@@ -246,7 +246,8 @@ class Comparison:
         for row in found[:_MOST]:
             figure = with_spread(row.mean.get(name, float("nan")), row.spread.get(name) if row.seeds > 1 else None)
             lost = f", {row.collapsed} of {row.seeds} collapsed" if row.collapsed else ""
-            lines.append(f"    {row.label:<{width}}  {figure}{lost}")
+            fewer = f", {few}" if (few := of_fewer(row.seeds, seeds)) else ""
+            lines.append(f"    {row.label:<{width}}  {figure}{fewer}{lost}")
         if len(found) > _MOST:
             lines.append(f"    and {len(found) - _MOST} more: see table()")
         return "\n".join(lines) + ")"

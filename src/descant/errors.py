@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 _LONGEST = 200  # characters of a value in an error
 _OWN = re.compile(r"(?:([\w+-]+)(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
@@ -35,7 +36,20 @@ class BusyError(SettingError):
 
 
 class DamagedError(ValueError):
-    """A file of a run that is not what was written: damaged, missing, changed by hand, or of another run."""
+    """A file of a run that is not what was written: damaged, missing, changed by hand, or of another run.
+
+    What can be done about it depends on who reads the file: `advised` says the same with another remedy.
+    """
+
+    def __init__(self, path: Path, what: str, remedy: str) -> None:
+        super().__init__(path, what, remedy)
+        self.path, self.what, self.remedy = path, what, remedy
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}: {self.remedy}"
+
+    def advised(self, remedy: str) -> DamagedError:
+        return DamagedError(self.path, self.what, remedy)
 
 
 class LeftOutWarning(UserWarning):

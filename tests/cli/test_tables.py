@@ -42,6 +42,15 @@ def test_a_figure_is_printed_by_seed_and_in_the_mean(results: list[tuple[Cell, R
     assert line.split()[2:] == [short(value, 4) for value in (*by_seed, sum(by_seed) / 2)]
 
 
+def test_rows_of_fewer_seeds_than_were_asked_for_are_marked(results: list[tuple[Cell, Run]]) -> None:
+    comparison_table(results, where := console(), asked=3)
+    text = where.export_text()
+    assert "One step (2 of 3 seeds)" in text and "Averaged (2 of 3 seeds)" in text
+    comparison_table([result for result in results if str(result[0]) != "'Averaged' (seed 1)"], where := console())
+    text = where.export_text()
+    assert "Averaged (1 of 2 seeds)" in text and "One step (" not in text
+
+
 def test_a_figure_that_no_run_came_to_have_is_a_dash(results: list[tuple[Cell, Run]]) -> None:
     print_figure(results, "shared.test_accuracy.mean@chosen_on_valid", where := console())
     [line] = [line for line in where.export_text().splitlines() if line.strip().startswith("One step")]

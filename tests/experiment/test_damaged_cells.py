@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def damage(path: Path) -> None:
 def test_a_damaged_cell_is_named_and_left_out(tmp_path: Path) -> None:
     (_, good), (bad, _) = comparison(GRID, tmp_path).run()
     damage(tmp_path / bad.key / "clients.parquet")
-    with pytest.warns(LeftOutWarning, match=r"'bad' is left out: .*clients\.parquet is damaged"):
+    with pytest.warns(LeftOutWarning, match=r"'bad' \(seed 0\) is left out: .*clients\.parquet is damaged"):
         ((cell, run),) = comparison(GRID, tmp_path).run()
     assert cell.label == "good" and run.clients.equals(good.clients)
     with pytest.warns(LeftOutWarning, match=r"clients\.parquet is damaged"):
@@ -47,10 +48,55 @@ def test_a_cell_that_lost_its_settings_is_named_and_not_replaced(tmp_path: Path)
     _, (bad, _) = comparison(GRID, tmp_path).run()
     (tmp_path / bad.key / "run.json").unlink()
     with pytest.warns(
-        LeftOutWarning, match=r"'bad' is left out: .*run\.json is missing, of a run that was finished"
+        LeftOutWarning,
+        match=rf"'bad' \(seed 0\) is left out: .*run\.json is missing, of a run that was finished: take "
+        rf"{tmp_path / bad.key} from a copy, or remove that folder and run the same again",
     ):
         [(cell, _)] = comparison(GRID, tmp_path).run()
     assert cell.label == "good" and (tmp_path / bad.key / "summary.json").is_file()
+
+
+FILE = """\
+data: {name: synthetic, clients: 5, samples: 20, dim: 4, classes: 3}
+methods: {good: {name: fedavg, steps: 1}, bad: {name: fedavg, steps: 2}}
+rounds: 2
+seeds: 2
+mode: vmap
+"""
+COMMANDS = {
+    "compare": ("compare", ""),
+    "budget": ("budget", "budgets: [10 kB]\n"),
+    "robustness": ("robustness", "attacks: {flip: sign-flip}\nfractions: [0.2]\n"),
+}
+
+
+def words(text: str) -> str:
+    return " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_names_label_seed_and_folder_marks_the_row_and_ends_with_status_2(
+    name: str, tmp_path: Path
+) -> None:
+    command, more = COMMANDS[name]
+    (tmp_path / "grid.yaml").write_text(FILE + more)
+    assert (whole := descant(command, "grid.yaml", "-q", cwd=tmp_path)).status == 0, whole.err
+    assert "1 of 2" not in whole.out and "are marked" not in whole.out
+    [lost] = tmp_path.glob("runs/grid/bad*seed0*")
+    (lost / "run.json").unlink()
+    done = descant(command, "grid.yaml", "-q", cwd=tmp_path)
+    there = lost.relative_to(tmp_path)
+    assert done.status == 2 and done.err.count("is left out") == 1 and "(seed 0) is left out" in done.err
+    assert f"take {there} from a copy, or remove that folder and run the same again" in done.err
+    assert "overwrite" not in done.err
+    marked = [line for line in done.out.splitlines() if "1 of 2 seeds" in words(line)]
+    assert marked and all(line.split()[0] == "bad" for line in marked), done.out
+    if command != "budget":
+        assert "± standard deviation over 2 seeds, or over as many as are marked" in words(done.out)
+    assert descant(command, "grid.yaml", "-q", "--json", cwd=tmp_path).status == 2
+    shutil.rmtree(lost)  # as it was advised
+    again = descant(command, "grid.yaml", "-q", cwd=tmp_path)
+    assert (again.status, again.out, again.err) == (0, whole.out, "")
 
 
 def test_a_cell_whose_data_changed_gets_a_folder_of_its_own(tmp_path: Path) -> None:

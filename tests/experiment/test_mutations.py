@@ -33,7 +33,7 @@ def resumed(folder: Path) -> str:
 def verified(folder: Path) -> str:
     """Everything that can be read of a finished run."""
     if wrong := verify(folder):
-        raise DamagedError("\n".join(wrong))
+        raise DamagedError(folder, "is damaged", "\n".join(wrong))
     return result(folder)
 
 

@@ -15,7 +15,18 @@ from descant.cli.budget import budget
 from descant.cli.console import err, out
 from descant.cli.data import data
 from descant.cli.export import export
-from descant.cli.options import File, First, GridFolder, Json, Quiet, Set, carried_out, grid_folder
+from descant.cli.options import (
+    File,
+    First,
+    GridFolder,
+    Json,
+    Quiet,
+    Set,
+    carried_out,
+    end_whole,
+    grid_folder,
+    seeds_of,
+)
 from descant.cli.plain import App
 from descant.cli.robustness import robustness
 from descant.cli.theory import theory
@@ -165,7 +176,8 @@ def compare(
     Before anything runs, every method is checked against the settings, the model and the data. Cells that are
     finished already are read, not run again; one that was interrupted is gone on with. The same command may run
     several times at once: each takes the next cell that no other is at work on. One that is done while others are
-    still at work names their cells, and ends with status 3.
+    still at work names their cells, and ends with status 3. A cell whose files are damaged is named and left out,
+    the others are printed, and the status is 2.
     """
     from descant.cli.events import emit
     from descant.cli.tables import comparison_notes, comparison_table, print_figure
@@ -180,10 +192,11 @@ def compare(
         for note in comparison_notes(results, first):
             emit({"event": "note"} | note)
     else:
-        comparison_table(results, out, first=first)
+        comparison_table(results, out, first=first, asked=seeds_of(grid))
         for name in figures or ():
             print_figure(results, name, out, first)
         out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
+    end_whole(grid, results)
 
 
 app.command()(robustness)

@@ -42,7 +42,7 @@ def budget(
 
     The file has what that of a comparison has, and `budgets` (bytes of all clients, up and down) and `targets` (of
     the mean test metric); the options of the same names take their place. Runs that are finished already are read,
-    not run again, as by `descant compare`.
+    not run again, and damaged ones are left out, as by `descant compare`.
 
     The table is left in the grid's folder too, as budget.csv. It has the example gradients that a client took until
     the row's round (`examples_per_client`); `equal_compute` is false where methods differ in them for a goal.
@@ -67,7 +67,8 @@ def budget(
         assert isinstance(cell.settings, RunSettings)
         check_parts(cell.at.get("evaluate", "evaluate"), cell.settings.evaluate.parts)
         check_targets(goals, resolve(cell.settings.loss, cell.settings.metric).metric.name)
-    found = Comparison(run for _, run in options.carried_out(grid, first, quiet, as_json))
+    results = options.carried_out(grid, first, quiet, as_json)
+    found = Comparison(run for _, run in results)
     frame = budget_frame(found.runs, goals, rule=round.asked, first=first)
     assert grid.folder is not None
     check_names(grid.folder, [_TABLE], _HEAD)  # runs take long: somebody may have written there since
@@ -76,19 +77,22 @@ def budget(
         for line in frame.to_dicts():
             emit({"event": "budget"} | line)
     else:
-        print_budget(frame, goals, next(iter(found)).history.metric, out)
+        print_budget(frame, goals, next(iter(found)).history.metric, out, options.seeds_of(grid))
         out.print(f"The runs are in {grid.folder}; for charts: descant report {grid.folder}", soft_wrap=True)
+    options.end_whole(grid, results)
 
 
-def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Console) -> None:
-    """Print a row a method and a column a goal."""
+def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Console, asked: int = 0) -> None:
+    """Print a row a method and a column a goal; a row of fewer seeds than were `asked` for is marked."""
     import polars as pl
 
     from descant.cli.fit import Column, print_fitted
-    from descant.experiment.table import compute_said, human_bytes, with_spread
+    from descant.experiment.table import compute_said, human_bytes, of_fewer, with_spread
 
     amount = _count if goals.papers else human_bytes
-    names = frame["method"].unique(maintain_order=True).to_list()
+    seeds = dict(frame.select("method", "seeds").iter_rows())
+    marks = {method: of_fewer(there, max(asked, *seeds.values())) for method, there in seeds.items()}
+    names = [f"{method} ({mark})" if mark else method for method, mark in marks.items()]
     columns, notes = [], {}
     for goal in goals.budgets:
         rows = frame.filter(pl.col("budget") == goal).to_dicts()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -40,6 +40,17 @@ def carried_out(grid: Grid, first: int, quiet: bool, as_json: bool) -> list[tupl
     _check_first(first, (cell.rounds for cell in grid.cells))
     with interruptible(), Progress(quiet, as_json) as progress:
         return list(progress.run(grid))
+
+
+def seeds_of(grid: Grid) -> int:
+    """How many seeds a grid was asked for."""
+    return len({cell.seed for cell in grid.cells})
+
+
+def end_whole(grid: Grid, results: Sequence[tuple[Cell, Run]]) -> None:
+    """End with status 2 where cells were left out, which were named when their turn came: not all is there."""
+    if len(results) < len(grid.cells):
+        raise typer.Exit(2)
 
 
 def _check_first(first: int, rounds: Iterable[int]) -> None:

@@ -30,7 +30,7 @@ def robustness(
     are left in the grid's folder too: robustness.csv, robustness.parquet, and the page robustness.html.
 
     Runs that are finished already are read, not run again, and one that was interrupted is gone on with. The same
-    command may run several times at once, as `descant compare`.
+    command may run several times at once, and leaves out damaged runs, as `descant compare`.
     """
     from descant.cli.events import emit
     from descant.experiment.attackgrid import attack_grid
@@ -41,7 +41,8 @@ def robustness(
     where = options.grid_folder(folder, file)
     check_files(where)  # before anything runs
     grid, rule = attack_grid(read_settings(file, set), where), round.asked
-    found = Robustness(grid.placed(options.carried_out(grid.grid, first, quiet, as_json)))
+    results = options.carried_out(grid.grid, first, quiet, as_json)
+    found = Robustness(grid.placed(results))
     written = found.save(where, rule=rule, first=first)
     if as_json:
         for line in found.table(rule, first).to_dicts():
@@ -51,6 +52,7 @@ def robustness(
     else:
         print_robustness(RobustReport(found.runs, None, rule, first), out)
         out.print(f"The runs are in {where}, with {', '.join(path.name for path in written)}", soft_wrap=True)
+    options.end_whole(grid.grid, results)
 
 
 def print_robustness(report: RobustReport, console: Console) -> None:

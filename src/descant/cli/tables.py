@@ -22,6 +22,8 @@ from descant.experiment.table import (
     compute_note,
     count,
     human_bytes,
+    of_fewer,
+    over_seeds,
     rows,
     share_text,
     short,
@@ -71,17 +73,18 @@ def print_run(run: Run, console: Console) -> None:
 
 
 def comparison_table(
-    results: Sequence[tuple[Cell, Run]], console: Console, first: int = 0, title: str = ""
+    results: Sequence[tuple[Cell, Run]], console: Console, first: int = 0, title: str = "", asked: int = 0
 ) -> None:
     """Print runs side by side: mean and spread over seeds, at the round chosen on validation data.
 
-    Where they are on several data, or judged by several metrics, there is a table for each.
+    A row of fewer seeds than were `asked` for, or than another has, is marked. Where runs are on several data, or
+    judged by several metrics, there is a table for each.
     """
     names = data_names(run for _, run in results)
     for data, name in names.items():
         there = [(cell, run) for cell, run in results if data_of(run) == data]
         on = f"On {name}" if len(names) > 1 else ""
-        _side_by_side(there, console, first, f"{title}. {on}" if title and on else title or on)
+        _side_by_side(there, console, first, f"{title}. {on}" if title and on else title or on, asked)
 
 
 def comparison_notes(results: Sequence[tuple[Cell, Run]], first: int = 0) -> list[dict[str, str]]:
@@ -93,7 +96,9 @@ def comparison_notes(results: Sequence[tuple[Cell, Run]], first: int = 0) -> lis
     return notes
 
 
-def _side_by_side(results: Sequence[tuple[Cell, Run]], console: Console, first: int, title: str) -> None:
+def _side_by_side(
+    results: Sequence[tuple[Cell, Run]], console: Console, first: int, title: str, asked: int
+) -> None:
     """Print runs on the same data, by the same metric."""
     history = results[0][1].history
     model = "personal" if "personal" in history.evaluated else "shared"
@@ -121,17 +126,18 @@ def _side_by_side(results: Sequence[tuple[Cell, Run]], console: Console, first: 
         Column("down", [human_bytes(row.mean["bytes_down"]) for row in found], 6),
         Column("gradients", [count(row.mean["gradients_per_client"]) for row in found], 2),
     ]
-    names = [
-        row.label if not row.collapsed else f"{row.label} ({row.collapsed} of {row.seeds} collapsed)"
-        for row in found
-    ]
+    asked = max(asked, *(row.seeds for row in found))
+    names = []
+    for row in found:
+        gone = f"{row.collapsed} of {row.seeds} collapsed" if row.collapsed else ""
+        marks = ", ".join(filter(None, (of_fewer(row.seeds, asked), gone)))
+        names.append(f"{row.label} ({marks})" if marks else row.label)
     print_fitted(console, "method", names, columns, title=title)
     shown = "the round chosen on validation data" if rule == "chosen_on_valid" else "the last round"
-    seeds = max(row.seeds for row in found)
+    over = over_seeds((row.seeds for row in found), asked)
     console.print(
-        f"The models that clients deploy, at {shown}; mean over clients, ± standard deviation over "
-        f"{seeds} {'seed' if seeds == 1 else 'seeds'}. Bytes are of the whole run, gradients are minibatch "
-        "gradients a client."
+        f"The models that clients deploy, at {shown}; mean over clients, {over}. Bytes are of the whole run, "
+        "gradients are minibatch gradients a client."
     )
     if said := whose(run for _, run in results):
         console.print(said)

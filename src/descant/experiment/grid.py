@@ -76,7 +76,7 @@ class Grid:
                     left_out += 1
                     if left_out == len(self.cells):
                         raise
-                    warnings.warn(LeftOutWarning(f"'{cell.label}' is left out: {error}"), stacklevel=2)
+                    warnings.warn(LeftOutWarning(f"{cell} is left out: {error}"), stacklevel=2)
                     continue
                 except SettingError as error:
                     raise _named(cell, error) from error
@@ -130,13 +130,20 @@ class Grid:
             if finished(out):
                 return Run.load(out)
             return cell.go_on(out, listening) if unfinished(out) else cell.begin(out, listening)
-        except DamagedError:
+        except DamagedError as error:
             if done or not (finished(out) or at_work(out)):
-                raise
+                raise _advised(error, out) from error
             raise BusyError(f"another process has worked on the run in {out}") from None  # what is missing is its
 
     def _of(self, cell: Cell, progress: Callable[[Cell, Record], None] | None) -> Callable[[Record], None] | None:
         return None if progress is None else lambda record: progress(cell, record)
+
+
+def _advised(error: DamagedError, folder: Path) -> DamagedError:
+    """What can be done where a cell is damaged: a grid replaces no run, and runs a cell that is not there."""
+    if not error.path.is_relative_to(folder):  # the data's own files
+        return error
+    return error.advised(f"take {folder} from a copy, or remove that folder and run the same again")
 
 
 def _is_begun(folder: Path) -> bool:

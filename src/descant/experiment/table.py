@@ -34,6 +34,17 @@ def rows(labelled: Iterable[tuple[str, Run]], first: int = 0) -> list[LabelRow]:
     return [_row(label, summaries) for label, summaries in by_label.items()]
 
 
+def of_fewer(seeds: int, asked: int) -> str:
+    """The mark of a row that is of fewer seeds than were asked for, or than others have; else nothing."""
+    return f"{seeds} of {asked} seeds" if seeds < asked else ""
+
+
+def over_seeds(seeds: Iterable[int], asked: int) -> str:
+    """What ± is, for the caption of a table with rows of so many seeds; those of fewer than `asked` are marked."""
+    many = f"± standard deviation over {asked} seed{'s' if asked != 1 else ''}"
+    return f"{many}, or over as many as are marked" if any(n < asked for n in seeds) else many
+
+
 def _row(label: str, summaries: Sequence[dict[str, Any]]) -> LabelRow:
     named = dict.fromkeys(
         n for s in summaries for n, v in s.items() if isinstance(v, int | float) and not isinstance(v, bool)

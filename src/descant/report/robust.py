@@ -11,7 +11,7 @@ from descant.experiment import Run
 from descant.experiment.assumed import beyond
 from descant.experiment.attackgrid import CLEAN, Place, percent
 from descant.experiment.outcomes import Outcome, outcomes, rule_of, worst_cases
-from descant.experiment.table import at_evaluation, compute_said, rows, short
+from descant.experiment.table import at_evaluation, compute_said, of_fewer, over_seeds, rows, short
 from descant.report.figure import Figure, Palette
 from descant.report.gather import Entry
 from descant.report.page import facts, filled, legend, placed
@@ -36,6 +36,7 @@ class RobustReport:
         history = next(iter(runs.values()))[0].history
         self.drawn = Drawn(outcomes(runs, self.rule, first), history.metric, history.higher_is_better)
         self.worst = worst_cases(self.drawn.found, history.higher_is_better)
+        self.seeds = max(outcome.seeds for outcome in self.drawn.found)  # where none is missing
         self.config = next(iter(runs.values()))[0].config
         self.title = title or f"descant: robustness on {self.config['data']['name']}"
 
@@ -85,7 +86,7 @@ class RobustReport:
         for method, f in guesses:
             named = f"{method}, f = {number(f)}"
             found = (under.get(Place(method, attack if x else CLEAN, x, f)) for x in fractions)
-            lines.append((TableCell(named, named), *map(_cell, found)))
+            lines.append((TableCell(named, named), *map(self._cell, found)))
         caption = "As above; defences take the share or the number of attackers to be f, whatever it is."
         return Table(caption, ("method", *map(_share, fractions)), tuple(lines))
 
@@ -94,7 +95,7 @@ class RobustReport:
         under = {(p.method, p.fraction): o for p, o in self.drawn.table.items() if p.attack in (attack, CLEAN)}
         fractions = sorted({fraction for _, fraction in under})
         lines = [
-            (TableCell(method, method), *(_cell(under.get((method, fraction))) for fraction in fractions))
+            (TableCell(method, method), *(self._cell(under.get((method, fraction))) for fraction in fractions))
             for method in self.drawn.methods
         ]
         return Table("As above, by the share of attackers.", ("method", *map(_share, fractions)), tuple(lines))
@@ -105,7 +106,7 @@ class RobustReport:
         lines = [
             (
                 TableCell(method, method),
-                *(_cell(self.worst.get((method, fraction)), named=True) for fraction in fractions),
+                *(self._cell(self.worst.get((method, fraction)), named=True) for fraction in fractions),
             )
             for method in self.drawn.methods
         ]
@@ -127,10 +128,15 @@ class RobustReport:
         columns = ("method", "attack", "attackers", "seed", "round", "why")
         return Table("Runs that collapsed, in which round, and why.", columns, tuple(lines))
 
+    def _cell(self, outcome: Outcome | None, named: bool = False) -> TableCell:
+        if outcome is None:
+            return TableCell("–")
+        told = (outcome.text, of_fewer(outcome.seeds, self.seeds), outcome.place.attack if named else "")
+        return TableCell(", ".join(filter(None, told)), outcome.mean if isfinite(outcome.mean) else None)
+
     def said(self) -> str:
         """What a figure of the tables is."""
-        seeds = max(outcome.seeds for outcome in self.drawn.found)
-        over = "" if seeds == 1 else f", ± standard deviation over {seeds} seeds"
+        over = f", {over_seeds((o.seeds for o in self.drawn.found), self.seeds)}" if self.seeds > 1 else ""
         text = (
             f"test {self.drawn.metric} of the benign clients{over}, and in parentheses its variance over clients, "
             f"at {_ROUNDS[self.rule]}; a star is a collapse, with its round, and worse than any figure."
@@ -223,10 +229,3 @@ def _quoted(label: str) -> str:
 
 def _share(fraction: float) -> str:
     return percent(fraction) if fraction else CLEAN
-
-
-def _cell(outcome: Outcome | None, named: bool = False) -> TableCell:
-    if outcome is None:
-        return TableCell("–")
-    text = f"{outcome.text}, {outcome.place.attack}" if named else outcome.text
-    return TableCell(text, outcome.mean if isfinite(outcome.mean) else None)

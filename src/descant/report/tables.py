@@ -20,6 +20,8 @@ from descant.experiment.table import (
     count,
     grouped,
     human_bytes,
+    of_fewer,
+    over_seeds,
     rows,
     short,
     whose,
@@ -84,9 +86,10 @@ def overview(experiment: Experiment, found: list[LabelRow], rule: str, full: boo
     }
     spent = {"bytes up": "bytes_up", "bytes down": "bytes_down", "gradients": "gradients_per_client"}
     spent |= {"s": "seconds"} if full else {}
-    lines = []
+    lines, most = [], max(row.seeds for row in found)
     for row in found:
-        name = row.label if not row.collapsed else f"{row.label} (collapsed: {row.collapsed} of {row.seeds})"
+        gone = f"collapsed: {row.collapsed} of {row.seeds}" if row.collapsed else ""
+        marks = ", ".join(filter(None, (of_fewer(row.seeds, most), gone)))
         cells = [figure_cell(row, name) for name in kept.values()]
         cells += [_beside(found_there[row.label], row.seeds) for found_there in others.values()]
         cells.append(figure_cell(row, f"{model}.round@{rule}", whole=True))
@@ -94,12 +97,11 @@ def overview(experiment: Experiment, found: list[LabelRow], rule: str, full: boo
             TableCell(human_bytes(row.mean[name]) if "bytes" in name else count(row.mean[name]), row.mean[name])
             for name in spent.values()
         ]
-        lines.append((TableCell(name, row.label), *cells))
-    seeds = max(row.seeds for row in found)
+        lines.append((TableCell(f"{row.label} ({marks})" if marks else row.label, row.label), *cells))
     caption = (
         f"{'What clients deploy' if model == 'personal' else 'The shared model'}, {RULES[rule]}; means over "
-        f"clients, ± standard deviation over {seeds} {'seed' if seeds == 1 else 'seeds'}. Bytes are of the whole "
-        "run and all clients, gradients are minibatch gradients a client."
+        f"clients, {over_seeds((row.seeds for row in found), most)}. Bytes are of the whole run and all clients, "
+        "gradients are minibatch gradients a client."
     )
     if said := whose(run for entry in experiment.entries for run in entry.runs):
         caption += f" {said}"

@@ -18,7 +18,7 @@ _OTHER = "is damaged, or of another run (its checksum is another)"
 
 
 def damaged(path: Path, what: str) -> DamagedError:
-    return DamagedError(f"{path} {what}: {REMEDY}")
+    return DamagedError(path, what, REMEDY)
 
 
 def opened(path: Path) -> BufferedReader:
