@@ -88,7 +88,8 @@ def test_a_damaged_file_of_an_unfinished_run_is_named_or_harmless(begun: Path, t
         shutil.copytree(begun, folder)
         SPOIL[harm](folder / "runs" / "run" / file)
         fine(descant("verify", "runs/run", cwd=folder))
-        refused(descant("report", "runs/run", cwd=folder), "descant resume", "holds no finished run")
+        told = ("descant resume", "holds no finished run", "start.json is missing, of a run that was begun")
+        refused(descant("report", "runs/run", cwd=folder), *told)
         (folder / "go-on").touch()
         fine(descant("resume", "runs/run", "-q", "--allow-imports", cwd=folder))
 

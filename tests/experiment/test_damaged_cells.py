@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from descant.errors import DamagedError, LeftOutWarning
+from descant.experiment import Run
 from descant.experiment.grid import comparison
 from descant.report import Report
 from tests.bad_input.calling import descant
@@ -97,6 +98,21 @@ def test_a_command_names_label_seed_and_folder_marks_the_row_and_ends_with_statu
     shutil.rmtree(lost)  # as it was advised
     again = descant(command, "grid.yaml", "-q", cwd=tmp_path)
     assert (again.status, again.out, again.err) == (0, whole.out, "")
+
+
+def test_a_report_names_a_run_that_lost_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(FILE)
+    assert descant("compare", "grid.yaml", "-q", cwd=tmp_path).status == 0
+    [lost] = tmp_path.glob("runs/grid/bad*seed0*")
+    (lost / "run.json").unlink()
+    done = descant("report", "runs/grid", "--format", "md", "-o", "tables", cwd=tmp_path)
+    assert done.status == 0 and f"a run is left out: {lost}/run.json is missing, of a run that was" in done.err
+    tables = "".join(path.read_text() for path in (tmp_path / "tables").glob("*.md"))
+    assert "bad (1 of 2 seeds)" in tables and "over 2 seeds, or over as many as are marked" in tables
+    alone = descant("report", str(lost), cwd=tmp_path)
+    assert alone.status == 2 and f"{lost}/run.json is missing, of a run that was finished" in alone.err
+    with pytest.raises(DamagedError, match=r"run\.json is missing"):
+        Run.load(lost)
 
 
 def test_a_cell_whose_data_changed_gets_a_folder_of_its_own(tmp_path: Path) -> None:

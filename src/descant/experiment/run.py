@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from descant.engine import Collapse, Simulation
 from descant.errors import SettingError, shown
 from descant.experiment.best import Best, best, run_text
-from descant.experiment.folder import MODEL, RUN, START
+from descant.experiment.folder import MODEL, RUN, START, headless
 from descant.experiment.history import History, Stopped
 from descant.experiment.journal import FORMAT, finished, unfinished
 from descant.experiment.keeping import Round
@@ -236,6 +236,8 @@ class Run:
             raise SettingError(f"folder = {shown(folder)}: it must be the path of a run's folder")
         folder = Path(folder)
         if not finished(folder):
+            if (lost := headless(folder)) is not None:
+                raise lost
             begun = f"; it is unfinished: go on with descant.resume({str(folder)!r})" if unfinished(folder) else ""
             raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} in it{begun}")
         about, _ = read_json(folder / RUN)

@@ -15,7 +15,7 @@ import numpy as np
 
 from descant.errors import DamagedError, LeftOutWarning, SettingError
 from descant.experiment import Federation, History, Run, finished
-from descant.experiment.folder import RUN, START
+from descant.experiment.folder import MARKER, RUN, START, headless
 from descant.experiment.goingon import resume_command
 
 # What may differ between the seeds of one entry.
@@ -117,14 +117,15 @@ class Experiment:
 
 
 def find(folders: Iterable[str | Path]) -> list[Path]:
-    """The finished runs in some folders, at any depth."""
+    """The finished runs in some folders, at any depth; also those that lost the file that says what they were."""
     found: dict[Path, None] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise SettingError(f"{folder}: there is no such folder; give that of a run, or one with runs in it")
         # In the order in which they were finished, which is that of a comparison's own list.
         there = sorted(folder.rglob(RUN), key=lambda path: (path.stat().st_mtime_ns, path))
-        here = [folder] if finished(folder) else [path.parent for path in there if path.is_file()]
+        lost = sorted(path.parent for path in folder.rglob(MARKER) if headless(path.parent))
+        here = [folder] if finished(folder) else [path.parent for path in there if path.is_file()] + lost
         if not here:
             begun = sorted(path.parent for path in folder.rglob(START))
             if begun:
