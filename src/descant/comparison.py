@@ -192,10 +192,11 @@ class Comparison:
 
         `budgets` are bytes of all clients, up and down ("300 kB" is 300,000); within one, the round is chosen by
         `rule`, by default on validation data. A target is reached in the first evaluated round whose mean test
-        metric is as good. `value` and `spread` are mean and standard deviation over the seeds that have a figure,
-        which `reached` counts. `examples_per_client` are example gradients until the row's `round`, and
-        `equal_compute` is false where those of the methods differ for the same goal. With `papers` the count is
-        that of lp-proj's authors: in numbers of 32 bits, and what is reached in t rounds costs t + 1.
+        metric is as good. Round 0, the untrained model, costs nothing and counts for neither. `value` and `spread`
+        are mean and standard deviation over the seeds that have a figure, which `reached` counts.
+        `examples_per_client` are example gradients until the row's `round`, and `equal_compute` is false where
+        those of the methods differ for the same goal. With `papers` the count is that of lp-proj's authors: in
+        numbers of 32 bits, and what is reached in t rounds costs t + 1, so that round 0 counts too.
         """
         from descant.experiment.budget import Goals, budget_frame
 

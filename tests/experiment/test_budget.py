@@ -169,7 +169,11 @@ def test_the_command_says_what_python_says_of_the_same_runs(tmp_path: Path) -> N
     assert "To accuracy 0.001: not at equal compute" in shown
     assert "A target is reached in" in shown and "– :" not in shown
     without = CliRunner().invoke(app, [*out[:-4], "--budget", "1"], env={"COLUMNS": "120"}).stdout
-    assert "target" not in without and "– : no round was evaluated within the budget." in without
+    untrained = "round 0, the untrained model, costs nothing and does not count."
+    assert "target" not in without and f"– : no round was evaluated within the budget; {untrained}" in without
+    assert f"is as good; {untrained}" in shown
+    papers = CliRunner().invoke(app, [*out, "--papers"], env={"COLUMNS": "120"}).stdout
+    assert "is as good." in papers and "round 0" not in papers, "there it counts, and costs a round"
     assert CliRunner().invoke(app, out).exit_code == 0
     (left := tmp_path / "runs" / "budget.csv").write_text(kept := left.read_text() + "mine,,,,,,,,\n")
     told = CliRunner().invoke(app, out)

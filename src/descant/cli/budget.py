@@ -114,11 +114,14 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
         )
     else:
         console.print("Bytes of all clients, up and down.")
+    counted = "" if goals.papers else "; round 0, the untrained model, costs nothing and does not count"
     if goals.targets:
-        console.print(f"A target is reached in the first evaluated round whose mean test {metric} is as good.")
+        console.print(
+            f"A target is reached in the first evaluated round whose mean test {metric} is as good{counted}."
+        )
     console.print("± is the standard deviation over seeds, and '2 of 3' says of how many seeds a figure is.")
     if "–" in (cell for column in columns for cell in column.cells):
-        console.print("– : no round was evaluated within the budget.")
+        console.print(f"– : no round was evaluated within the budget{counted}.")
     for of, note in notes.items():
         if note:
             console.print(f"{of}: {note[0].lower()}{note[1:]}", markup=False)
