@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def test_the_worst_attack_is_the_one_that_collapses(found: dc.Robustness) -> Non
     worst = found.worst()
     assert worst["method"].to_list() == ["Together", "Alone"]
     assert worst["attack"].to_list() == ["blast", "none"] and worst["collapsed"].to_list() == [2, 0]
-    assert found.verdict().startswith("With 50 % of attackers every method collapses under some attack.")
+    assert found.verdict().startswith("With 50 % of attackers Together collapses under its worst attack, blast (Al")
 
 
 def test_a_first_round_beyond_the_last_and_an_unknown_rule_are_refused(found: dc.Robustness) -> None:
@@ -202,6 +203,22 @@ def test_it_reads_a_file_and_what_is_finished(tmp_path: Path) -> None:
         dc.robustness(file, methods=["fedavg"])
 
 
+def test_one_method_that_attackers_reach_is_compared_with_nobody(found: dc.Robustness) -> None:
+    figure = f"{found.table().filter(method='Together', attack='flip')['test_accuracy'][0]:.3f}"
+    flip = dc.Robustness({place: runs for place, runs in found.runs.items() if place.attack != "blast"})
+    assert flip.verdict().startswith(f"With 50 % of attackers Together has {figure} under flip (Alone has ")
+    assert "best worst case" not in flip.verdict() + found.verdict()
+    twice = {
+        replace(place, method="Again"): runs for place, runs in found.runs.items() if place.method == "Together"
+    }
+    both = dc.Robustness(found.runs | twice).verdict()
+    assert both.startswith("With 50 % of attackers every method collapses under some attack.")
+    [heat] = [figure for figure in flip._report().figures if figure.key == "attacks"]
+    assert "frame" not in heat.caption and "last column" not in heat.caption, "there is none"
+    [heat] = [figure for figure in found._report().figures if figure.key == "attacks"]
+    assert "A frame marks each method's worst attack, and the last column" in heat.caption
+
+
 def test_objects_are_refused_by_name() -> None:
     with pytest.raises(SettingError, match="data: a table of robustness needs it"):
         dc.robustness(task())
@@ -227,7 +244,7 @@ def test_the_command_prints_a_table_an_attack_and_the_worst_and_runs_nothing_twi
     assert done.status == 0, done.err
     for said in ("Under flip", "Under poison", "The worst attack on each method", "clean", "40 %"):
         assert said in done.out
-    assert "With 40 % of attackers Together has the best worst case" in done.out and "One seed" in done.out
+    assert "With 40 % of attackers Together has " in done.out and "One seed" in done.out
     left = tmp_path / "runs" / "table"
     assert {path.name for path in left.glob("robustness.*")} == {
         f"robustness.{k}" for k in ("csv", "parquet", "html")

@@ -15,7 +15,9 @@ def test_a_run_is_exported_by_one_command(tmp_path: Path) -> None:
     assert descant("run", "small.yaml", "-q", cwd=tmp_path).status == 0
     done = descant("export", "runs/small", "out", "--client", "1", "--client", "3", "--round", "last", cwd=tmp_path)
     assert done.status == 0, done.err
-    assert "4 files, and out/index.json" in done.out
+    assert "4 files, and out/index.json, which lists them" in done.out
+    one = descant("export", "runs/small", "one", "--client", "1", "--weights-only", cwd=tmp_path)
+    assert one.out == "1 file, and one/index.json, which lists it\n"
     index = json.loads((tmp_path / "out" / "index.json").read_text())
     assert [(entry["client"], entry["round"]) for entry in index["models"]] == [("1", 2), ("3", 2)]
     again = descant("export", "runs/small", "out", "--weights-only", cwd=tmp_path)

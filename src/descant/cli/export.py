@@ -74,4 +74,6 @@ def export(
             programs=not weights_only,
             overwrite=overwrite,
         )
-    out.print(f"{len(written) - 1} files, and {written[-1]}, which lists them", soft_wrap=True, highlight=False)
+    many = f"{len(written) - 1} files" if len(written) != 2 else "1 file"
+    lists = "them" if len(written) != 2 else "it"
+    out.print(f"{many}, and {written[-1]}, which lists {lists}", soft_wrap=True, highlight=False)

@@ -145,7 +145,7 @@ class RobustReport:
         return text + (looks if self.rule == "best_on_test" else "")
 
     def verdict(self) -> str:
-        """For every fraction, who has the best worst case, and who the worst."""
+        """For every fraction, who has the best worst case, and who collapses; of one method alone, how it fares."""
         return " ".join(filter(None, map(self._verdict, self.drawn.fractions)))
 
     def _verdict(self, fraction: float) -> str:
@@ -153,6 +153,8 @@ class RobustReport:
         cases = [outcome for outcome in every if outcome.place.method not in self.alone]
         standing = [outcome for outcome in cases if not outcome.collapsed]
         said = f"With {percent(fraction)} of attackers"
+        if len(cases) == 1:
+            return f"{said} {self._alone(cases[0])}{_out_of_reach(every, cases)}."
         if not standing:
             return f"{said} every method collapses under some attack." if cases else ""
         best = (max if self.drawn.higher_is_better else min)(standing, key=lambda outcome: outcome.mean)
@@ -165,10 +167,15 @@ class RobustReport:
             text = f"{said} {alike[0]} has the best worst case, {short(best.mean)} under {best.place.attack}"
         gone = [_quoted(outcome.place.method) for outcome in cases if outcome.collapsed]
         text += f"; {', '.join(gone)} collapse{'s' if len(gone) == 1 else ''}" if gone else ""
-        own = [
-            f"{_quoted(o.place.method)} has {short(o.mean)}" for o in every if o not in cases and not o.collapsed
-        ]
-        return f"{text} ({', '.join(own)}, out of their reach)." if own else f"{text}."
+        return f"{text}{_out_of_reach(every, cases)}."
+
+    def _alone(self, worst: Outcome) -> str:
+        """How the one method fares that attackers reach: there is nobody that it could be better than."""
+        place = worst.place
+        tried = {o.place.attack for o in self.drawn.table.values() if o.place.fraction == place.fraction}
+        under = f"its worst attack, {place.attack}" if len(tried) > 1 else place.attack
+        does = "collapses" if worst.collapsed else f"has {short(worst.mean)}"
+        return f"{_quoted(place.method)} {does} under {under}"
 
     def notices(self) -> list[str]:
         """What a reader must know first."""
@@ -225,6 +232,12 @@ class RobustReport:
 def _quoted(label: str) -> str:
     """A label in a sentence: in quotes where it has a comma of its own."""
     return f"'{label}'" if "," in label else label
+
+
+def _out_of_reach(every: Sequence[Outcome], cases: Sequence[Outcome]) -> str:
+    """What methods have that send nothing, beside those that attackers reach."""
+    own = [f"{_quoted(o.place.method)} has {short(o.mean)}" for o in every if o not in cases and not o.collapsed]
+    return f" ({', '.join(own)}, out of their reach)" if own else ""
 
 
 def _share(fraction: float) -> str:

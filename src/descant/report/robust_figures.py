@@ -17,6 +17,10 @@ from descant.report.figure import HEIGHT, Chart, Figure, Palette, layered, panel
 from descant.report.look import ACCENT, FAINT, INK, Style, styles
 
 _ROW = 30  # pixels of a heat map's row
+_FRAMED = (
+    "A frame marks each method's worst attack, and the last column has its figure: a defence is as good as its "
+    "worst case. "
+)
 _LONG = 11  # letters from which on the names of attacks are set aslant
 
 
@@ -134,11 +138,12 @@ def _lines(found: Sequence[Outcome], attack: str, drawn: Drawn, palette: Palette
 def _methods_and_attacks(drawn: Drawn) -> list[Figure]:
     """A heat map for every fraction, with each method's worst attack as a column of its own."""
     worst = worst_cases(drawn.table.values(), drawn.higher_is_better)
-    panels = []
+    panels, compared = [], False
     for fraction in drawn.fractions:
         there = [o for o in drawn.table.values() if o.place.attack != CLEAN and o.place.fraction == fraction]
         columns = [attack for attack in drawn.attacks if any(o.place.attack == attack for o in there)]
         several = len(columns) > 1
+        compared = compared or several
         rows = [_row(o) | {"is_worst": several and worst.get(_key(o)) is o} for o in there]
         for outcome in [worst[at] for at in dict.fromkeys(map(_key, there)) if at in worst and several]:
             rows.append(_row(outcome) | {"attack": WORST, "is_worst": False, "under": outcome.place.attack})
@@ -152,9 +157,9 @@ def _methods_and_attacks(drawn: Drawn) -> list[Figure]:
         Figure(
             key="attacks",
             title=f"Test {drawn.metric} of the benign, by method and attack",
-            caption="The stronger the colour the better, on one scale for all panels. A frame marks each method's "
-            "worst attack, and the last column has its figure: a defence is as good as its worst case. A star "
-            f"({STAR}) is a collapse, with its round, and worse than any figure.",
+            caption="The stronger the colour the better, on one scale for all panels. "
+            f"{_FRAMED if compared else ''}A star ({STAR}) is a collapse, with its round, and worse than any "
+            "figure.",
             panels=tuple(panels),
             wide=True,
         )
