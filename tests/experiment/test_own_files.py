@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
+import polars as pl
 import pytest
-import torch
 
 import descant as dc
-from descant.errors import DamagedError, SettingError
-from descant.experiment import finished, folder, unfinished
-from descant.experiment.verify import verify
+from descant.errors import SettingError
+from descant.experiment import finished, unfinished
+from tests.experiment.owned import contents, run
 
 FILES = ["run.json", "start.json", "rounds.parquet", "clients.parquet", "federation.parquet", "summary.json"]
 
@@ -21,15 +20,6 @@ FILES = ["run.json", "start.json", "rounds.parquet", "clients.parquet", "federat
 @pytest.fixture(scope="module")
 def data() -> dc.FederatedData:
     return dc.data.synthetic(clients=5, samples=20, dim=4, classes=3)
-
-
-def run(data: dc.FederatedData, out: Path, **settings: Any) -> dc.Run:
-    how: dict[str, Any] = {"rounds": 2, "mode": "vmap", "commit": 1} | settings
-    return dc.simulate(dc.Task(torch.nn.Linear(4, 3)), data, dc.methods.Local(steps=1), out=out, **how)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -102,7 +92,16 @@ def test_a_run_that_was_copied_without_its_marker_is_still_ours(data: dc.Federat
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize(
-    "entry", ["summary.json", "clients.parquet", "health.parquet", "state.safetensors", "files.json"]
+    "entry",
+    [
+        "run.json",
+        "start.json",
+        "summary.json",
+        "clients.parquet",
+        "health.parquet",
+        "state.safetensors",
+        "files.json",
+    ],
 )
 def test_a_marker_alone_does_not_make_a_file_ours(
     data: dc.FederatedData, tmp_path: Path, entry: str, overwrite: bool
@@ -114,10 +113,20 @@ def test_a_marker_alone_does_not_make_a_file_ours(
             shutil.rmtree(path)
         elif path.name != ".descant":
             path.unlink()
-    (tmp_path / entry).write_text("mine")
+    mine = '{"mine": 1}' if entry.endswith("json") else "mine"
+    (tmp_path / entry).write_text(mine)
     with pytest.raises(SettingError, match=rf"holds '{entry}', which no run of descant made"):
         run(data, tmp_path, overwrite=overwrite)
-    assert (tmp_path / entry).read_text() == "mine"
+    assert (tmp_path / entry).read_text() == mine
+
+
+def test_a_table_of_the_users_is_told_by_the_names_of_its_columns(data: dc.FederatedData, tmp_path: Path) -> None:
+    run(data, tmp_path)
+    (tmp_path / "run.json").unlink()
+    own = {name: [1] for name in ("client_id", "model_of_round", "gradients_", "bytes_up_", "bytes_down_")}
+    pl.DataFrame(own).write_parquet(tmp_path / "clients.parquet")
+    with pytest.raises(SettingError, match=r"holds 'clients\.parquet', which no run of descant made"):
+        run(data, tmp_path, overwrite=True)
 
 
 @pytest.mark.parametrize("link", [False, True])
@@ -144,66 +153,3 @@ def test_a_run_is_not_overwritten_with_what_it_never_had(
     with pytest.raises(SettingError, match=f"holds '{entry}', which no run of descant made"):
         run(data, tmp_path, overwrite=True)
     assert contents(tmp_path) == before
-
-
-@pytest.mark.parametrize("settings", [{}, {"store": "disk"}, {"health": 1}])
-@pytest.mark.parametrize("lost", ["", "summary.json", "rounds.parquet", "clients.parquet", "federation.parquet"])
-def test_what_is_left_of_a_finished_run_is_replaced_on_request_alone(
-    data: dc.FederatedData, tmp_path: Path, lost: str, settings: dict[str, Any]
-) -> None:
-    run(data, tmp_path, **settings)
-    for name in filter(None, ("run.json", lost)):
-        (tmp_path / name).unlink()
-    before = contents(tmp_path)
-    with pytest.raises(DamagedError, match=r"run\.json is missing, of a run that was finished"):
-        run(data, tmp_path, seed=7)
-    assert contents(tmp_path) == before and len(verify(tmp_path)) == 1
-    run(data, tmp_path, seed=7, overwrite=True)
-    assert finished(tmp_path) and not verify(tmp_path)
-
-
-def test_what_is_left_of_a_run_that_was_begun_is_replaced_on_request_alone(
-    data: dc.FederatedData, tmp_path: Path
-) -> None:
-    run(data, tmp_path, store="disk")
-    for name in (f.name for f in tmp_path.iterdir() if f.is_file() and f.name != ".descant"):
-        (tmp_path / name).unlink()
-    before = contents(tmp_path)
-    assert any(name.startswith("clients/") for name in before)
-    with pytest.raises(DamagedError, match=r"start\.json is missing, of a run that was begun"):
-        run(data, tmp_path)
-    assert contents(tmp_path) == before
-    run(data, tmp_path, overwrite=True)
-    assert finished(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["summary.json", "rounds.parquet", "state.safetensors", "run.json"])
-def test_damage_does_not_make_a_file_of_a_run_somebody_elses(
-    data: dc.FederatedData, tmp_path: Path, name: str
-) -> None:
-    run(data, tmp_path)
-    (tmp_path / name).write_bytes(b"")
-    run(data, tmp_path, overwrite=True)
-    assert finished(tmp_path) and not verify(tmp_path)
-
-
-def test_a_replacement_that_was_cut_off_is_nobodys_loss(
-    data: dc.FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is left of a run is replaced on request, and the process dies when its first files are gone."""
-    run(data, tmp_path)
-    (tmp_path / "run.json").rename(tmp_path / "kept")
-
-    class Cut(BaseException):
-        pass
-
-    def cut(*_: object) -> None:
-        raise Cut
-
-    monkeypatch.setattr(folder, "remove_folder", cut)
-    with pytest.raises(Cut):
-        run(data, tmp_path, overwrite=True)
-    monkeypatch.undo()
-    assert (tmp_path / "models").is_dir() and not finished(tmp_path)
-    run(data, tmp_path)
-    assert finished(tmp_path)

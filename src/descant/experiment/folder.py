@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from descant.errors import DamagedError, SettingError
-from descant.experiment.ours import listed, of_a_run, written_by_us
+from descant.experiment.ours import begins_a_run, listed, of_a_run, written_by_us
 from descant.files import sync, write_bytes
 from descant.sealed import damaged
 
@@ -108,6 +108,13 @@ def remove_folder(path: Path) -> None:
         sync(path.parent)
 
 
+def models_in(folder: Path) -> list[Path]:
+    """The files of a run's models."""
+    path = folder / MODELS
+    names = [entry.name for entry in _entries(path)] if path.is_dir() and not path.is_symlink() else []
+    return [path / name for name in sorted(names) if _FOLDERS[MODELS].fullmatch(name)]
+
+
 def unmark(folder: Path) -> None:
     """Nothing of ours is left."""
     (folder / MARKER).unlink(missing_ok=True)
@@ -131,7 +138,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _foreign(folder: Path) -> str | None:
-    if os.path.lexists(folder / MARKER) and _mark_of(folder) is None:
+    if os.path.lexists(folder / MARKER) and _mark_of(folder) is None and not _is_empty(folder / MARKER):
         return MARKER
     ours = _marked(folder)
     for name in (*_FILES, *_FOLDERS):
@@ -151,23 +158,27 @@ def _foreign(folder: Path) -> str | None:
 def _is_ours(folder: Path, name: str) -> bool:
     """Whether a file by one of our names is a run's, in a folder that is marked as ours.
 
-    Damage does not make it somebody else's: a finished run says which files it has, an unfinished one has a
-    start.json and its model, and what is left of a run that is being replaced was looked at before.
+    Damage does not make it somebody else's: a finished run says which files it has, an unfinished one has its
+    model, and with an empty file nobody loses anything.
     """
     path = folder / name
     if path.is_symlink() or not path.is_file():
         return False
+    if _is_empty(path):
+        return True
     if name == RUN or (name == START and not of_a_run(folder / RUN)):
-        return True
-    if _mark_of(folder) == (_SAYS + _REPLACED).encode():
-        return True
+        return begins_a_run(path)
     if name == START:
         return of_a_run(path)
     if of_a_run(folder / RUN):
         files = listed(folder / RUN)
         if files is None or name in files:  # the first format did not say
             return True
-    return (name == MODEL and (folder / START).is_file()) or written_by_us(path)
+    return (name == MODEL and of_a_run(folder / START)) or written_by_us(path)
+
+
+def _is_empty(path: Path) -> bool:
+    return not path.is_symlink() and path.is_file() and path.stat().st_size == 0
 
 
 def _inside(folder: str, entry: os.DirEntry[str]) -> bool:

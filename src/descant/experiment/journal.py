@@ -123,13 +123,15 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        nothing = self._begun and not list(self._work.glob("commit-*"))
-        if nothing and isinstance(error, Exception):  # a mistake, found before there was anything to go on from
-            with suppress(OSError):  # the first error is the one to tell
-                mark(self.folder)  # should this be cut off, nobody has lost what is left
-                remove_run(self.folder)
-                unmark(self.folder)
-        self._lock.release()
+        nothing = self._begun and not finished(self.folder) and not list(self._work.glob("commit-*"))
+        try:
+            if nothing and isinstance(error, Exception):  # a mistake, before there was anything to go on from
+                with suppress(OSError):  # the first error is the one to tell
+                    mark(self.folder)  # should this be cut off, nobody has lost what is left
+                    remove_run(self.folder)
+                    unmark(self.folder)
+        finally:
+            self._lock.release()
 
     @property
     def before(self) -> dict[str, Any]:
@@ -177,6 +179,7 @@ class Journal:
             if lost and not (self.clients / ABOUT).exists():  # it would be made anew, empty
                 raise damaged(self.clients / ABOUT, "is missing")
             sweep(self.folder)
+            replaced(self.folder)  # should it have been cut off before it said so
             return self.before
         mark(self.folder)
         remove_run(self.folder)

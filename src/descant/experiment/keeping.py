@@ -20,7 +20,7 @@ from torch import Tensor
 from descant.engine import Evaluated, Record, Simulation
 from descant.engine.evaluation import MODELS as MODEL_KINDS
 from descant.engine.evaluation import Model, models_of, takes_shared
-from descant.experiment.folder import MODELS
+from descant.experiment.folder import MODELS, models_in
 from descant.experiment.history import History
 from descant.files import make_folder, temporary_of
 from descant.sealed import damaged
@@ -116,7 +116,7 @@ class Keeper:
         if self._folder is None:
             return
         needed = {name_of(kind, kept.round) for of in self.kept.values() for kind, kept in of.items()}
-        for file in sorted((self._folder / MODELS).glob("*.safetensors")):
+        for file in models_in(self._folder):  # and no other file: somebody may save models of their own there
             if f"{MODELS}/{file.name}" not in needed:
                 os.unlink(file)
         self._written = {key: checksum for key, checksum in self._written.items() if name_of(*key) in needed}
@@ -155,13 +155,24 @@ class Keeper:
         for kind in kinds:
             if kind not in self._frames or (kind == "shared" and not simulation.method.has_shared):
                 continue
+            if self._is_chosen(kind):
+                continue
             who, at_once = simulation.clients.here, simulation.evaluated_at_once
             for some in models_of(ctx, simulation.clients, simulation.server, kind, who, at_once):
                 self.see(simulation.round, kind, *some)
             self._keep("last", kind, simulation.round)
-        if "selected" in self._frames and {"personal", "shared"} <= set(self._evaluated):
+        asked = "selected" in self._frames and {"personal", "shared"} <= set(self._evaluated)
+        if asked and not self._is_chosen("selected"):
             self._select(simulation.round)
             self._keep("last", "selected", simulation.round)
+
+    def _is_chosen(self, kind: str) -> bool:
+        """Whether the last models of a kind are those of the best round, which have one place for both."""
+        chosen = self.kept["chosen"].get(kind)
+        if chosen is None or chosen.round != self._simulation.round:
+            return False
+        self.kept["last"][kind] = chosen
+        return True
 
     def _write(self, kind: str, kept: Kept) -> str:
         assert self._folder is not None

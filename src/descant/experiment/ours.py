@@ -17,7 +17,7 @@ _PARQUET = b"PAR1"  # what a file of Parquet begins and ends with
 # Columns that a table of ours has in every run: a file of Parquet names its columns at its end.
 _COLUMNS = {
     "rounds.parquet": ("round", "cohort", "received", "refused"),
-    "clients.parquet": ("round", "client", "model"),
+    "clients.parquet": ("round", "client", "model", "gradients", "bytes_up", "bytes_down"),
     "federation.parquet": ("client", "name", "train", "valid", "test"),
     "health.parquet": ("round", "client", "jump", "distance"),
 }
@@ -27,6 +27,17 @@ _FIGURES = {"collapsed", "rounds", "clients", "bytes_up", "bytes_down"}  # that 
 def of_a_run(path: Path) -> bool:
     """Whether a run.json or a start.json is a run's."""
     return _config(path) is not None
+
+
+def begins_a_run(path: Path) -> bool:
+    """The same of one that may be damaged: it is not plainly something else, whole and without a checksum."""
+    if of_a_run(path) or ends_sealed(path):
+        return True
+    try:
+        json.loads(path.read_bytes() if path.stat().st_size <= _LARGEST else b"")
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def listed(path: Path) -> tuple[str, ...] | None:
@@ -74,4 +85,5 @@ def _names(path: Path, columns: tuple[str, ...]) -> bool:
             return False
         file.seek(size - 8 - length)
         footer = file.read(length)
-    return all(column.encode() in footer for column in columns)
+    # A name stands behind its length: "client" is not a part of "client_id".
+    return all(bytes([len(column)]) + column.encode() in footer for column in columns)

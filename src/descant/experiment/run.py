@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from descant.engine import Collapse, Simulation
 from descant.errors import SettingError, shown
 from descant.experiment.best import Best, best, run_text
-from descant.experiment.folder import MODEL, RUN, START, headless
+from descant.experiment.folder import MODEL, RUN, START, headless, mark, refuse_foreign, replaced
 from descant.experiment.history import History, Stopped
 from descant.experiment.journal import FORMAT, finished, unfinished
 from descant.experiment.keeping import Round
@@ -187,11 +187,17 @@ class Run:
         return confusion(self._simulation, place, model, part)
 
     def save(self, folder: Path) -> None:
-        """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors."""
+        """Write the run into a folder: tables as Parquet, settings and figures as JSON, models as safetensors.
+
+        A folder with a file of somebody else's by the name of one of these is refused.
+        """
         from descant.experiment.frames import federation_frame, write_table
 
+        if not (folder / START).exists():  # a journal has looked at the folder, and marked it
+            refuse_foreign(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            mark(folder)
         looks = self.config.get("health") is not None
-        folder.mkdir(parents=True, exist_ok=True)
         tables = (federation_frame(self.history.federation), self.rounds, self.clients)
         for name, table in zip(_TABLES, tables, strict=True):
             write_table(folder / f"{name}.parquet", table)
@@ -219,6 +225,7 @@ class Run:
             about |= {"begun": begun, "fingerprints": start["fingerprints"]}
         # Last, so that a folder with this file is a finished run.
         write_sealed(folder / RUN, about | {"config": plain(self.config)})
+        replaced(folder)
 
     @classmethod
     def load(cls, folder: str | Path, *, allow_imports: bool = False) -> Run:
