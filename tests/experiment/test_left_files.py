@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +19,24 @@ from tests.experiment.owned import contents, run
 @pytest.fixture(scope="module")
 def data() -> dc.FederatedData:
     return dc.data.synthetic(clients=5, samples=20, dim=4, classes=3)
+
+
+class Cut(BaseException):
+    """What a kill is to a test."""
+
+
+def replace_until(
+    data: dc.FederatedData, out: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, function: str
+) -> None:
+    """Replace a run, and die where a function of ours would be called."""
+
+    def cut(*_: object) -> None:
+        raise Cut
+
+    monkeypatch.setattr(module, function, cut)
+    with pytest.raises(Cut):
+        run(data, out, overwrite=True)
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("settings", [{}, {"store": "disk"}, {"health": 1}])
@@ -68,20 +87,10 @@ def test_a_replacement_that_was_cut_off_is_nobodys_loss(
     run(data, tmp_path)
     (tmp_path / "run.json").rename(tmp_path / "kept")
 
-    def cut(*_: object) -> None:
-        raise Cut
-
-    monkeypatch.setattr(folder, "remove_folder", cut)
-    with pytest.raises(Cut):
-        run(data, tmp_path, overwrite=True)
-    monkeypatch.undo()
+    replace_until(data, tmp_path, monkeypatch, folder, "remove_folder")
     assert (tmp_path / "models").is_dir() and not finished(tmp_path)
     run(data, tmp_path)
     assert finished(tmp_path)
-
-
-class Cut(BaseException):
-    pass
 
 
 def test_after_a_cut_a_file_of_the_users_is_still_theirs(
@@ -90,13 +99,7 @@ def test_after_a_cut_a_file_of_the_users_is_still_theirs(
     """All of a run is removed, and the process dies before the next one is begun."""
     run(data, tmp_path)
 
-    def cut(*_: object) -> None:
-        raise Cut
-
-    monkeypatch.setattr(journal, "make_folder", cut)
-    with pytest.raises(Cut):
-        run(data, tmp_path, overwrite=True)
-    monkeypatch.undo()
+    replace_until(data, tmp_path, monkeypatch, journal, "make_folder")
     (tmp_path / "summary.json").write_text("mine")
     with pytest.raises(SettingError, match=r"holds 'summary\.json', which no run of descant made"):
         run(data, tmp_path)
@@ -108,13 +111,7 @@ def test_a_run_that_was_cut_when_it_began_is_whole_once_it_is_resumed(
     """What is left of it is then as safe as of any other run."""
     run(data, tmp_path)
 
-    def cut(*_: object) -> None:
-        raise Cut
-
-    monkeypatch.setattr(journal, "replaced", cut)
-    with pytest.raises(Cut):
-        run(data, tmp_path, overwrite=True)
-    monkeypatch.undo()
+    replace_until(data, tmp_path, monkeypatch, journal, "replaced")
     dc.resume(tmp_path, dc.Task(torch.nn.Linear(4, 3)), data)
     (tmp_path / "run.json").unlink()
     with pytest.raises(DamagedError, match="of a run that was finished"):

@@ -1,12 +1,13 @@
 """Whether a file by one of our names is one that a run wrote: its contents tell, and not its name.
 
-A look at the first or the last bytes is enough. It tells a run's files from those of a user, who may have a
-`summary.json` of their own; whether a file is undamaged is another question (`verify`).
+A look is enough: at the first or the last bytes, or at the names in a small JSON. It tells a run's files from those
+of a user, who may have a `summary.json` of their own; whether a file is undamaged is another question (`verify`).
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _names(path: Path, columns: tuple[str, ...]) -> bool:
     """Whether a file of Parquet names these columns."""
     with path.open("rb") as file:
         head = file.read(len(_PARQUET))
-        size = file.seek(0, 2)
+        size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 8))
         length, tail = int.from_bytes(file.read(4), "little"), file.read()
         if head != _PARQUET or tail != _PARQUET or length > size - 12:
