@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from descant import draws
-from descant.draws import argsort, bits, normal, seed_of, stream, uniform
-from descant.errors import SlowWarning
+from descant.draws import bits, normal, seed_of, stream, uniform
 
 M = 2**64
 words = st.integers(-(2**63), 2**63 - 1)
@@ -173,42 +172,3 @@ def test_a_stream_is_the_published_generator_from_any_state(key: int, counters: 
     found = stream(torch.tensor(key), counter)
     assert [int(word) % M for word in found] == [splitmix64((key + k * 0x9E3779B97F4A7C15) % M) for k in counters]
     assert counter.tolist() == counters, "which it leaves alone"
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_the_order_of_bits_is_the_same_whoever_sorts(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    hashed = bits(0, "batch", torch.arange(3)[:, None, None], torch.arange(4)[:, None], torch.arange(100))
-    order = argsort(hashed)
-    assert order.shape == hashed.shape and bool((hashed.gather(-1, order).diff(dim=-1) > 0).all())
-
-
-def test_a_hash_that_cannot_be_compiled_is_said_once_and_drawn_anyway(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tried = []
-
-    def broken(*arguments: object) -> torch.Tensor:
-        tried.append(arguments)
-        raise RuntimeError("there is no compiler here")
-
-    monkeypatch.setattr(draws, "_program", lambda: broken)
-    hasher, clients, sizes = draws._Hasher(), torch.arange(3), torch.tensor([4, 2, 5])
-    given = (bits(7, "batch").view(1, 1, 1), clients, torch.arange(2), torch.arange(5), sizes)
-    with pytest.warns(SlowWarning, match=r"cannot be compiled \(RuntimeError: there is no compiler here\)") as said:
-        first, second = hasher(*given), hasher(*given)
-    assert len(said) == len(tried) == 1
-    address = bits(7, "batch", clients[:, None, None], torch.arange(2)[:, None], torch.arange(5))
-    there = torch.arange(5) < sizes[:, None, None]
-    assert torch.equal(first, second) and torch.equal(first, address.where(there, torch.iinfo(torch.int64).max))
-
-
-def test_no_memory_is_no_reason_to_stop_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object) -> torch.Tensor:
-        raise torch.OutOfMemoryError("full")
-
-    monkeypatch.setattr(draws, "_program", lambda: full)
-    hasher = draws._Hasher()
-    for _ in range(2):
-        with pytest.raises(torch.OutOfMemoryError):
-            hasher(bits(7).view(1, 1, 1), torch.arange(3), *map(torch.arange, (2, 5)), torch.tensor([4, 2, 5]))

@@ -14,18 +14,26 @@ from hashlib import blake2b
 from operator import index
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from descant.errors import SlowWarning
 
 Word = int | str | Tensor
+Program = Callable[..., Tensor]
 
 _MASK = (1 << 64) - 1
 _LAST = torch.iinfo(torch.int64).max
 _GOLDEN = 0x9E3779B97F4A7C15
-_FEW_THREADS = 2  # with so few, NumPy, which sorts by vector instructions and in one thread, is faster than torch
+# Examples are sorted by the upper bits of their hashes; the lower ones make room for their numbers. How many these
+# are is fixed: it must not depend on the sizes of clients that happen to be sorted together.
+_LOW = 16
+_UPPER = -1 << _LOW
+# NumPy sorts by vector instructions, in one thread. Torch needs more threads than these to be faster, in rows up to
+# SHORT and in longer ones.
+_SHORT, _THREADS_OF_SHORT, _THREADS_OF_LONG = 320, 4, 2
+_SHORT_ON_GPU = 1024  # examples that one kernel sorts: with more it takes long to compile
+_HELD_EPOCHS = 8  # of a client, in which a kernel is held against the processor
 _LONGEST = 300  # letters of what a compiler says
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
@@ -80,66 +88,109 @@ def bits(*address: Word) -> Tensor:
     return state if isinstance(state, Tensor) else torch.tensor(_signed(state))
 
 
-def argsort(bits: Tensor) -> Tensor:
-    """The order of the bits along the last axis. That of equal ones, if any, is not told."""
-    if bits.device.type == "cpu" and torch.get_num_threads() <= _FEW_THREADS:
-        return torch.from_numpy(np.argsort(bits.numpy(), axis=-1))
-    return bits.argsort(-1)
-
-
 def orders(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tensor) -> Tensor:
-    """The orders [K, epochs, examples] in which K clients go through their examples: the argsort of
-    `bits(*address, clients[:, None, None], epoch, example)`, where `key` is `bits(*address)`.
+    """The orders [K, epochs, examples] in which K clients go through their examples.
 
-    What lies behind a client's `sizes` [K] examples comes last.
+    Examples are sorted by the upper 48 of `bits(*address, client, epoch, example)`, where these are equal by their
+    numbers; what lies behind a client's `sizes` [K] examples comes last. The `key` is `bits(*address)`, in the
+    processor's memory.
     """
     if clients.device.type == "cpu":
-        return argsort(_hashed(key, clients, torch.arange(epochs), torch.arange(examples), sizes))
+        return _sorted(_hashed(key, clients, torch.arange(epochs), torch.arange(examples), sizes))
+    if clients.device.type == "cuda" and examples <= _SHORT_ON_GPU:
+        return _by_kernel(key, clients, epochs, examples, sizes)
+    return _in_steps(key, clients, epochs, examples, sizes)
+
+
+def _hashed(key: Tensor, clients: Tensor, epoch: Tensor, example: Tensor, sizes: Tensor) -> Tensor:
+    """What orders are sorted by [K, epochs, examples]: the upper bits of hashes. All below them is zero."""
+    state = key
+    for word in (clients[:, None, None], epoch[:, None], example):
+        state = _absorb(state, word)
+    return state.bitwise_and_(_UPPER).masked_fill_(example >= sizes[:, None, None], _LAST & _UPPER)
+
+
+def _sorted(hashed: Tensor) -> Tensor:
+    """The orders of hashes in the processor's memory, which are overwritten.
+
+    With the example's number in its lower bits each is a key of its own, and the order can be read off the sorted
+    keys: to sort numbers alone is two to three times as fast as to find where each came from.
+    """
+    length = hashed.shape[-1]
+    if length > 1 << _LOW:
+        return hashed.argsort(dim=-1, stable=True)
+    hashed |= torch.arange(length)
+    if torch.get_num_threads() <= (_THREADS_OF_SHORT if length <= _SHORT else _THREADS_OF_LONG):
+        hashed.numpy().sort(-1)
+    else:
+        hashed = hashed.sort(-1).values
+    return hashed.bitwise_and_(~_UPPER)
+
+
+def _in_steps(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tensor) -> Tensor:
+    """The orders on a GPU where hashes are written, and then sorted."""
     # Sizes of one would be compiled apart.
     k, most = len(clients), (max(2, epochs), max(2, examples))
     twice = (clients.repeat(2), sizes.repeat(2)) if k == 1 else (clients, sizes)
     there = key.to(clients.device, non_blocking=True)  # nobody waits until the GPU has done what it does now
     # Numbers made in the program itself may be of 32 bits there, which the hash's constants do not fit.
     counted = [torch.arange(each, device=clients.device) for each in most]
-    hashed = _on_gpu(there.view(1, 1, 1), twice[0], *counted, twice[1])
-    return hashed[:k, :epochs, :examples].argsort(-1)
+    hashed = _hash_on_gpu(there.view(1, 1, 1), twice[0], *counted, twice[1])
+    return hashed[:k, :epochs, :examples].argsort(dim=-1, stable=True)
 
 
-def _hashed(key: Tensor, clients: Tensor, epoch: Tensor, example: Tensor, sizes: Tensor) -> Tensor:
-    state = key
-    for word in (clients[:, None, None], epoch[:, None], example):
-        state = _absorb(state, word)
-    return state.masked_fill_(example >= sizes[:, None, None], _LAST)
-
-
-def _program() -> Callable[..., Tensor]:
+def _program() -> Program:
     """The hash of all addresses as one kernel, where it would be some eighty."""
     return torch.compile(_hashed, dynamic=True, fullgraph=True)
 
 
-class _Hasher:
-    """The hash on a GPU: compiled at the first call or, where that fails, kernel by kernel from then on."""
+def _kernel() -> Program:
+    """The orders by one kernel that hashes and sorts.
 
-    def __init__(self) -> None:
-        self._compiled: Callable[..., Tensor] | None = None
-        self._fails = False  # to try it again would take longer than the kernels do
+    It is compiled anew for every kind of GPU and version of Triton. So where it is new, the order that it gives the
+    first client is held against the processor's.
+    """
+    from descant import sorting  # which needs Triton
+
+    held = set[int]()
+
+    def drawn(key: Tensor, clients: Tensor, epochs: int, examples: int, sizes: Tensor) -> Tensor:
+        found = sorting.orders(key, clients, epochs, examples, sizes, _LOW)
+        if (length := sorting.padded(examples)) not in held:
+            few = min(epochs, _HELD_EPOCHS)
+            if not found[:1, :few].cpu().equal(orders(key, clients[:1].cpu(), few, examples, sizes[:1].cpu())):
+                raise RuntimeError("on this GPU its order is not that of the processor")
+            held.add(length)
+        return found
+
+    return drawn
+
+
+class _Tried:
+    """A program for a GPU: made at the first call or, where that fails, replaced by another from then on."""
+
+    def __init__(self, make: Callable[[], Program], otherwise: Program, said: str) -> None:
+        self._make, self._otherwise, self._said = make, otherwise, said
+        self._made: Program | None = None
+        self._fails = False  # to try it again would take longer than what stands in for it
 
     def __call__(self, *arguments: Any) -> Tensor:
         if not self._fails:
-            self._compiled = self._compiled or _program()
             try:
-                return self._compiled(*arguments)
+                self._made = self._made or self._make()
+                return self._made(*arguments)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # of many kinds: there is no compiler, say
                 self._fails = True
                 why = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
-                said = f"the order of examples is drawn kernel by kernel, since it cannot be compiled ({why})"
-                warnings.warn(SlowWarning(said), stacklevel=2)
-        return _hashed(*arguments)
+                warnings.warn(SlowWarning(f"{self._said} ({why})"), stacklevel=2)
+        return self._otherwise(*arguments)
 
 
-_on_gpu = _Hasher()
+_DRAWN = "the order of examples is drawn"
+_hash_on_gpu = _Tried(_program, _hashed, f"{_DRAWN} kernel by kernel, since it cannot be compiled")
+_by_kernel = _Tried(_kernel, _in_steps, f"{_DRAWN} and then sorted, since one kernel cannot do both")
 
 
 def uniform(*address: Word) -> Tensor:
