@@ -87,16 +87,12 @@ def test_a_hash_that_is_sorted_apart_gives_the_same_order(monkeypatch: pytest.Mo
     assert draws._in_steps(*given.asked()).equal(given.plainly())
 
 
-def broken(*arguments: object) -> Tensor:
-    raise RuntimeError("there is no compiler here")
-
-
 def test_a_hash_that_cannot_be_compiled_is_said_once_and_drawn_anyway() -> None:
     tried = []
 
     def failing(*arguments: object) -> Tensor:
         tried.append(arguments)
-        return broken()
+        raise RuntimeError("there is no compiler here")
 
     hasher, clients, sizes = (
         draws._Tried(lambda: failing, draws._hashed, "slow"),
@@ -147,7 +143,8 @@ def test_a_kernel_that_gives_another_order_is_not_used(monkeypatch: pytest.Monke
 
 def test_a_kernel_is_held_against_the_processor_once(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    kernel, given = kernel_of(monkeypatch, lambda *asked: given.plainly()), case(1, 3, 20, 9)
+    given = case(1, 3, 20, 9)
+    kernel = kernel_of(monkeypatch, lambda *asked: given.plainly())
     monkeypatch.setattr(draws, "orders", lambda *asked: held.append(asked) or orders(*asked))
     assert all(kernel(*given.asked()).equal(given.plainly()) for _ in range(3))
     assert len(held) == 1
