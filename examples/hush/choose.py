@@ -6,12 +6,16 @@
     python examples/hush/table.py runs/mnist-20                                         beside Ditto, seed by seed
 
     python examples/hush/choose.py trials mnist-20 > examples/hush/mnist-20.yaml        writes a file of trials anew
+    python examples/hush/choose.py trials mnist-20 Local "two rates" > some.yaml        of some methods alone
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
+    python examples/hush/choose.py attacks runs/trials > attacks.yaml   those of mnist-60, under attack
 
-Each method is tried with six rates and two values of what it is known by, or with twelve rates, on a seed that is
-not among the five. Those with two rates have four for the personal models and once, twice and four times that for
-the shared one. The setting with the best validation accuracy is kept. Ditto and Hush take 20 gradients a round
-for the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
+Each method is tried with six rates and two values of what it is known by, or with twelve rates, on three seeds that
+are not among the five. Those with two rates have four for the personal models and once, twice and four times that
+for the shared one. The setting with the best mean validation accuracy over these seeds is kept. The larger data
+have fewer: CIFAR-10 one seed, and Shakespeare one seed, six settings a method and two seeds at the end. Ditto and
+Hush take 20 gradients a round for the shared model and 20 for the personal one; those that train one model take 40.
+Bytes are real, up and down.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ import descant as dc
 Spec = dict[str, Any]
 FOUR, SIX = (1.0, 2.0, 4.0, 8.0), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 TWELVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
-SEED = 100
+FEWER = {0: SIX, 2: (1.0, 2.0, 4.0), 3: (2.0, 4.0)}  # rates, by how many values are tried of another field
+SEEDS = {"cifar": [100], "shakespeare": [100]}  # of the trials
+LAST = {"shakespeare": 2}  # seeds of what was chosen; 5 elsewhere
 MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
 FASHION = {"name": "fashion-mnist", "seed": "run"}
 WRITERS = {"name": "mnist-by-writer", "writers": 100, "mean": 0.1307, "std": 0.3081, "seed": "run"}
@@ -68,6 +74,8 @@ DATA: dict[str, Spec] = {
 }
 BASE = {"cifar": 0.01, "shakespeare": 0.2}  # a rate is a multiple of it; 0.02 elsewhere
 BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
+# Shares of the parameters where a client misses more rounds than in 40, so that all bytes are a hundredth as well.
+ON_CIFAR = {0.037: 0.0355, 0.0036: 0.0034}
 TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
 # What a method is given, and the two values of the field that it is known by. Shares of m are of the parameters.
 MOMENTUM = ("beta", 0.0, 0.6)
@@ -90,7 +98,7 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Hush 1/36, 4 bits": ({"name": "hush", "m": 0.0272, "bits": 4, **NEAREST}, MOMENTUM),
     "Hush 1/270, 3 bits": ({"name": "hush", "m": 0.0036, "bits": 3, **NEAREST}, MOMENTUM),
     "Ditto, two rates": ({"name": "ditto"}, APART),
-    "Hush 1/27, two rates": ({"name": "hush"}, APART),
+    "Hush 1/27, two rates": ({"name": "hush", "m": 0.037}, APART),
     "Hush 1/270, two rates": ({"name": "hush", "m": 0.0036}, APART),
     "Hush 1/9, a bit, two rates": ({"name": "hush", "m": 0.111, **BIT}, APART),
     "Hush 1/90, a bit, two rates": ({"name": "hush", "m": 0.0108, **BIT}, APART),
@@ -109,6 +117,10 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "pFed1BS": ({"name": "pfed1bs", "m": 0.32}, ("lam", 0.0005, 0.005)),
     "pFedLMS": ({"name": "pfedlms", "m": 0.107}, ("lam", 0.0005, 0.005)),
 }
+AGGREGATORS = {"mean": "mean", "median": "coordinate-median", "geometric": "geometric-median"}
+AGGREGATORS |= {"trimmed": "trimmed-mean", "clipped": "norm-clipping", "Krum": "multi-krum"}
+ATTACKS: Spec = {"sign flip": {"name": "sign-flip", "tau": 10}, "ALIE": "alie"}
+ATTACKS |= {"inner product": "ipm", "min-max": "min-max"}
 # One part of Hush changed at a time.
 PARTS: dict[str, Spec] = {
     "as it is": {},
@@ -143,6 +155,8 @@ def spec(name: str, given: Spec, lr: float, **known: Any) -> Spec:
     both = given["name"] in ("ditto", "hush", "one-projection")
     work = {"lr": lr, "batch": BATCH.get(name, 10), "steps": 20 if both else 40}
     made = dict(given) | work
+    if name == "cifar" and given.get("m") in ON_CIFAR:
+        made["m"] = ON_CIFAR[given["m"]]
     times = known.pop("times", None)
     shared = lr if times is None else float(f"{times * lr:.3g}")
     if given["name"] == "ditto":  # its solver has the momentum
@@ -157,7 +171,8 @@ def trials(name: str, label: str) -> dict[str, Spec]:
     given, known_by = METHODS[label]
     base = BASE.get(name, 0.02)
     field, *values = known_by or (None,)
-    rates = [float(f"{base * times:.3g}") for times in {0: TWELVE, 2: SIX, 3: FOUR}[len(values)]]
+    multiples = FEWER if name == "shakespeare" else {0: TWELVE, 2: SIX, 3: FOUR}
+    rates = [float(f"{base * times:.3g}") for times in multiples[len(values)]]
     if field is None:
         return {f"{label} | lr {lr}": spec(name, given, lr) for lr in rates}
     return {f"{label} | lr {lr}, {field} {v}": spec(name, given, lr, **{field: v}) for lr in rates for v in values}
@@ -168,23 +183,51 @@ def settings(name: str, methods: dict[str, Spec], seeds: Any) -> Spec:
     return DATA[name] | how | {"methods": methods}
 
 
-def all_trials(name: str) -> Spec:
-    return settings(name, {k: made for label in METHODS for k, made in trials(name, label).items()}, [SEED])
+def all_trials(name: str, wanted: list[str]) -> Spec:
+    """The trials of all methods, or of those whose label has one of the words that are wanted in it."""
+    labels = [label for label in METHODS if not wanted or any(word in label for word in wanted)]
+    made = {k: spec for label in labels for k, spec in trials(name, label).items()}
+    return settings(name, made, SEEDS.get(name, [100, 101, 102]))
 
 
-def best(name: str, folder: Path) -> Spec:
-    """The trial of every method with the best mean accuracy on validation data."""
-    found: dict[str, tuple[float, Spec]] = {}
-    for path in sorted(folder.glob("*/run.json")):
+def chosen(name: str, folders: list[Path]) -> dict[str, Spec]:
+    """The trial of every method with the best mean accuracy on validation data, over the seeds it was tried on."""
+    figures: dict[str, list[float]] = {}
+    for path in sorted(path for folder in folders for path in folder.glob("*/run.json")):
         run = dc.load(path.parent)
-        label = run.config["label"].split(" | ")[0]
-        figure = run.summary().get("personal.valid_accuracy.mean@chosen_on_valid", float("-inf"))
-        if run.collapse is None and figure > found.get(label, (float("-inf"),))[0]:
-            found[label] = figure, trials(name, label)[run.config["label"]]
+        valid = run.summary().get("personal.valid_accuracy.mean@chosen_on_valid", float("-inf"))
+        figures.setdefault(run.config["label"], []).append(valid if run.collapse is None else float("-inf"))
+    found: dict[str, tuple[float, Spec]] = {}
+    seeds = max((len(of) for of in figures.values()), default=0)
+    for trial, of in figures.items():
+        label, mean = trial.split(" | ")[0], sum(of) / len(of)
+        if len(of) < seeds:
+            print(f"# left out, since it was tried on {len(of)} of {seeds} seeds: {trial}", file=sys.stderr)
+        elif mean > found.get(label, (float("-inf"),))[0]:
+            found[label] = mean, trials(name, label)[trial]
     missing = [label for label in METHODS if label not in found]
     if missing:
         print(f"# every trial collapsed, or none was run: {', '.join(missing)}", file=sys.stderr)
-    return settings(name, {label: found[label][1] for label in METHODS if label in found}, 5)
+    return {label: found[label][1] for label in METHODS if label in found}
+
+
+def best(name: str, folders: list[Path]) -> Spec:
+    return settings(name, chosen(name, folders), LAST.get(name, 5))
+
+
+def attacks(folders: list[Path]) -> Spec:
+    """Ditto and Hush as the trials of mnist-60 chose them, without attackers, each with every aggregator."""
+    kept = chosen("mnist-60", folders)
+    methods: dict[str, Spec] = {"Local": kept["Local"]}
+    for name, label in (("Ditto", "Ditto, two rates"), ("Hush", "Hush 1/27, two rates")):
+        for called, aggregator in AGGREGATORS.items():
+            made = dict(kept[label]) | {"run": {"aggregator": aggregator}}
+            if "solver" in made:  # means are plain: attackers could claim any weight
+                made["solver"] = made["solver"] | {"weighted": False}
+            else:
+                made["weighted"] = False
+            methods[f"{name}, {called}"] = made
+    return settings("mnist-60", methods, 5) | {"fractions": [0, 0.2], "attacks": ATTACKS}
 
 
 def parts(name: str, lr: float) -> Spec:
@@ -193,15 +236,18 @@ def parts(name: str, lr: float) -> Spec:
 
 
 def main() -> None:
-    if len(sys.argv) < 3 or sys.argv[1] not in ("trials", "best", "parts") or sys.argv[2] not in DATA:
-        raise SystemExit(f"{__doc__}\nData: {', '.join(DATA)}")
-    what, name = sys.argv[1:3]
-    if what != "trials" and len(sys.argv) < 4:
-        raise SystemExit(__doc__)
-    if what == "trials":
-        made = all_trials(name)
+    what, *given = sys.argv[1:] or [""]
+    named = what in ("trials", "best", "parts") and given and given[0] in DATA
+    if named and what == "trials":
+        made = all_trials(given[0], given[1:])
+    elif named and what == "parts" and len(given) == 2:
+        made = parts(given[0], float(given[1]))
+    elif named and what == "best" and len(given) > 1:
+        made = best(given[0], [Path(folder) for folder in given[1:]])
+    elif what == "attacks" and given:
+        made = attacks([Path(folder) for folder in given])
     else:
-        made = best(name, Path(sys.argv[3])) if what == "best" else parts(name, float(sys.argv[3]))
+        raise SystemExit(f"{__doc__}\nData: {', '.join(DATA)}")
     print(yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=150), end="")
 
 
