@@ -83,14 +83,14 @@ def show(row: Row, mode: Mode, precision: str, bandwidth: float, rate: float, sp
     clock, about = simulated(row, model, data, mode, precision)
     spent.on_run(clock.marks)
     rates = {
-        "simulate": row.clients * row.steps / clock.round_seconds,
-        "with evaluation": row.clients * row.steps / clock.with_evaluation,
+        "simulate": row.working * row.steps / clock.round_seconds,
+        "with evaluation": row.working * row.steps / clock.with_evaluation,
         "floor": row.clients / least,
     }
     beside: dict[str, float] = {}
     if row.beside:
         beside = state_beside(row, model, data, mode, precision, clock.round_seconds)
-        rates["state in host memory"] = row.clients * row.steps / beside["seconds"]
+        rates["state in host memory"] = row.working * row.steps / beside["seconds"]
         spent.on("again with the state in host memory")
     rates["plain loop"] = row.clients / plain_loop(row, model, data)
     spent.on("plain loop")
@@ -105,6 +105,8 @@ def show(row: Row, mode: Mode, precision: str, bandwidth: float, rate: float, sp
     if beside:
         size, alone, shown = (beside[name] for name in ("bytes", "copies", "shown"))
         print(f"  the state: {size / 1e6:,.0f} MB a round there and back take {1e3 * alone:.2f} ms by themselves")
+        to, back = beside["to"] / 1e6, beside["back"] / 1e6
+        print(f"  on average {to:,.0f} MB a round went there, evaluations with it, and {back:,.0f} MB back")
         print(
             f"  a round takes {shown:.0%} of that longer (0 %: all behind work; above 100 %: the processor's part)"
         )
@@ -123,6 +125,7 @@ def simulated(
         data,
         row.method(row.steps, row.batch),
         rounds=_LONG,
+        cohort=row.cohort,
         mode=mode,
         precision=precision,  # type: ignore[arg-type]
         device="cuda",
@@ -141,10 +144,11 @@ def state_beside(
         clock, _ = simulated(row, model, data, mode, precision)
     if not travelled.times:
         raise RuntimeError(f"{row.key}: no state has travelled; the row needs a method whose clients hold some")
-    one_way = row.clients * travelled.row
+    one_way = row.working * travelled.row
     copies = copy_seconds(one_way)
-    shown = share_shown(clock.round_seconds, on_gpu, copies)
-    return {"seconds": clock.round_seconds, "bytes": 2.0 * one_way, "copies": copies, "shown": shown}
+    shown, rounds = share_shown(clock.round_seconds, on_gpu, copies), len(clock.marks)
+    moved = {"to": travelled.to / rounds, "back": travelled.back / rounds}  # with those of evaluations
+    return {"seconds": clock.round_seconds, "bytes": 2.0 * one_way, "copies": copies, "shown": shown, **moved}
 
 
 def whole(setup: Setup, mode: Mode, precision: str, spent: Spent) -> dict[str, Any]:

@@ -50,6 +50,7 @@ def profiled(row: Row, mode: str, precision: str, most: int = 8) -> dict[str, fl
         data,
         row.method(row.steps, row.batch),
         rounds=10**5,
+        cohort=row.cohort,
         mode=mode,  # type: ignore[arg-type]
         precision=precision,  # type: ignore[arg-type]
         device="cuda",

@@ -18,7 +18,7 @@ from descant.methods import Method
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Rounds of a method in which everyone takes part; each client holds as many examples."""
+    """Rounds of a method in which everyone takes part, or a cohort; each client holds as many examples."""
 
     key: str
     title: str
@@ -28,6 +28,7 @@ class Row:
     clients: int
     samples: int
     batch: int
+    cohort: int | None = None  # clients that take part in a round, if not all
     steps: int = 20
     method: Callable[[int, int], Method] = lambda steps, batch: dc.methods.FedAvg(lr=0.01, steps=steps, batch=batch)
     rounds: int = 30  # that are timed, at most
@@ -35,6 +36,11 @@ class Row:
     beside: bool = False  # whether it is timed again with the clients' state in the processor's memory
     bare: bool = True  # whether a bare loop of compiled steps is timed beside it
     copies: int = 5  # of a model that a step reads or writes at least: x twice, the gradient twice, the new x
+
+    @property
+    def working(self) -> int:
+        """The clients that take part in a round."""
+        return self.clients if self.cohort is None else self.cohort
 
     def data(self) -> dc.FederatedData:
         """Random examples, a few of each client's for evaluation."""
@@ -119,6 +125,16 @@ ROWS = [
         batch=64,
     ),
     _mlp(key="ditto", title="Ditto on the MLP, 248 clients", method=ditto, bare=False, beside=True),
+    _mlp(
+        key="ditto-cohort",
+        title="Ditto on the MLP, 248 of 992 clients a round",
+        method=ditto,
+        clients=992,
+        cohort=248,
+        samples=64,
+        bare=False,
+        beside=True,
+    ),
     _mlp(key="flame", title="FLAME on the MLP, 248 clients", method=flame, bare=False),
     Row(
         key="lp-proj",

@@ -5,39 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from gpu_loops import timed
 from torch import Tensor
 
 from descant.state import store
+from descant.state.streams import Done, Streams
 from descant.trees import Tree
 
 
 @dataclass
 class Travelled:
-    """The bytes of one client's row that travels, and how often rows came back."""
+    """The bytes of one client's row that travels, how often rows came back, and the bytes that went each way."""
 
     row: int = 0
     times: int = 0
+    to: int = 0
+    back: int = 0
 
 
 @contextmanager
 def in_host_memory() -> Iterator[Travelled]:
     """Let no state have room on the GPU, and see what travels."""
-    seen, share, plain = Travelled(), store._SHARE, store.ClientStore._send_back
+    seen, share, bring, send = Travelled(), store._SHARE, Streams.bring, Streams.send
 
-    def watched(self: store.ClientStore, who: Tensor, rows: Tree) -> None:
-        seen.row = sum(prod(shape) * dtype.itemsize for shape, dtype in self.spec.values())
+    def brings(self: Streams, rows: Tree) -> tuple[Tree, Done]:
+        seen.to += sum(map(_bytes, rows.values()))
+        return bring(self, rows)
+
+    def sends(self: Streams, rows: Tree, into: Tree, aside: bool) -> Done:
+        seen.row = sum(_bytes(leaf[0]) for leaf in into.values())
         seen.times += 1
-        plain(self, who, rows)
+        seen.back += sum(map(_bytes, into.values()))
+        return send(self, rows, into, aside)
 
-    store._SHARE, store.ClientStore._send_back = 0.0, watched  # type: ignore[method-assign]
+    store._SHARE, Streams.bring, Streams.send = 0.0, brings, sends  # type: ignore[method-assign]
     try:
         yield seen
     finally:
-        store._SHARE, store.ClientStore._send_back = share, plain  # type: ignore[method-assign]
+        store._SHARE, Streams.bring, Streams.send = share, bring, send  # type: ignore[method-assign]
+
+
+def _bytes(leaf: Tensor) -> int:
+    return leaf.numel() * leaf.element_size()
 
 
 def copy_seconds(size: int) -> float:

@@ -87,10 +87,37 @@ def test_state_goes_back_to_where_it_was() -> None:
     from gpu_store import in_host_memory, share_shown
 
     from descant.state import store
+    from descant.state.streams import Streams
 
-    before = (store._SHARE, store.ClientStore._send_back)
+    before = (store._SHARE, Streams.bring, Streams.send)
     with in_host_memory() as travelled:
         assert store._SHARE == 0.0
         store.ClientStore(3, lambda who: {"v": torch.zeros(len(who), 2)})  # on the processor nothing travels
-    assert (store._SHARE, store.ClientStore._send_back) == before and travelled.times == 0
+    assert (store._SHARE, Streams.bring, Streams.send) == before and travelled.times == 0
     assert share_shown(beside=0.015, on_gpu=0.010, copies=0.005) == pytest.approx(1.0)
+
+
+def test_what_travels_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpu_store import in_host_memory
+
+    from descant.state import store
+    from descant.state.streams import Streams
+    from tests.state.deferred import Deferred
+
+    ways = Deferred()
+    monkeypatch.setattr(Streams, "bring", lambda self, rows: ways.bring(rows))
+    monkeypatch.setattr(Streams, "send", lambda self, rows, into, aside: ways.send(rows, into, aside))
+    with in_host_memory() as travelled:
+        rows = {"v": torch.zeros(3, 2)}
+        Streams.send(Streams.__new__(Streams), rows, {"v": torch.empty(3, 2)}, aside=True)
+        Streams.bring(Streams.__new__(Streams), {"v": torch.zeros(5, 2)})
+    assert store._SHARE > 0
+    assert (travelled.row, travelled.times, travelled.back, travelled.to) == (8, 1, 24, 40)
+
+
+def test_a_row_may_have_a_cohort() -> None:
+    from gpu_rows import ROWS
+
+    rows = {row.key: row for row in ROWS}
+    assert (rows["ditto"].working, rows["ditto-cohort"].working, rows["ditto-cohort"].clients) == (248, 248, 992)
+    assert rows["ditto"].beside and rows["ditto-cohort"].beside

@@ -177,16 +177,6 @@ def test_too_many_clients_for_the_memory_are_halved_and_noted(monkeypatch: pytes
     torch.testing.assert_close(held.personal(ours), held.personal(theirs), rtol=1e-7, atol=1e-9)
 
 
-def test_a_store_that_is_larger_than_the_memory_lies_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from descant.state import store
-
-    method = dc.methods.Ditto(steps=5, batch=8)
-    theirs = run(method, "cuda", cohort=4, chunk=2)
-    monkeypatch.setattr(store, "_SHARE", 0.0)
-    ours = run(method, "cuda", cohort=4, chunk=2)
-    torch.testing.assert_close(held.personal(ours), held.personal(theirs), rtol=0, atol=0)
-
-
 def test_less_exact_products_are_near() -> None:
     method = dc.methods.FedAvg(steps=5, batch=8)
     model = nn.Sequential(nn.Linear(12, 64), nn.Tanh(), nn.Linear(64, 3))

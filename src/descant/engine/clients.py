@@ -59,7 +59,8 @@ class Clients:
         self.keeps_sent = keeps_sent(method, plan)
         self._like = sent_like(method, ctx, down) if plan.codec.updates or self.keeps_sent else {}
         self._pending: tuple[Tensor, Tree] | None = None  # what the clients remember if their mail arrives
-        self._then: tuple[list[tuple[str, Work, int]], Tensor, Context] | None = None  # what is drawn ahead
+        # What is drawn ahead for those who work next, and who works before them.
+        self._then: tuple[list[tuple[str, Work, int]], Tensor, Context, Tensor] | None = None
         self._kept: Kept | None = None  # what they hold after their work, until it is known to be finite
         self.deploying = Ledger(len(data))  # what `personal` has taken since an evaluation began
         self.store: ClientStore
@@ -101,7 +102,7 @@ class Clients:
         asked, judging = self._asked(ctx, who, down, sends)
         fetched = method.fetches(seen, state, local)
         message, new = message_and_state(method, method.client(seen, state, local), state, len(who))
-        self._then = None if then is None else (local.done, then[1], then[0])
+        self._then = None if then is None else (local.done, then[1], then[0], who)
         if reads:
             self.draw_ahead()
             self._check_finite(who, new)
@@ -121,9 +122,12 @@ class Clients:
     def draw_ahead(self) -> None:
         """A GPU is at work: what comes next can be made ready, if there is room for it."""
         then, self._then = self._then, None
+        self.store.collect()
         if then is not None:
+            runs, clients, ctx, working = then
             with suppress(torch.OutOfMemoryError):
-                self._training.draw_ahead(*then)
+                self._training.draw_ahead(runs, clients, ctx)
+                self.store.ahead(self.data.places(clients), self.data.places(working))
 
     @property
     def unread(self) -> Tensor | None:

@@ -126,6 +126,7 @@ class Round:
         self.clients.execution.note(
             f"the memory did not hold {clients} clients at once: {self.at_once} are trained at once"
         )
+        self.clients.store.make_room()
         torch.cuda.empty_cache()
 
     def take_at_once(self, clients: int) -> None:

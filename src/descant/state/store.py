@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from descant.execution.device import free_memory
 from descant.mirrors import host, parts, sent
 from descant.sealed import DIGEST, Digests, row_digests
 from descant.state.leaves import Leaves, Shapes
+from descant.state.streams import Streams
+from descant.state.travel import Travel, matches
 from descant.trees import Tree
 
 First = Callable[[Tensor], Tree]  # the first state of the clients who [K]
@@ -75,13 +77,9 @@ class ClientStore:
         self.touched = torch.zeros(clients, dtype=torch.bool)  # [N] who was written; in the processor's memory
         some = first(torch.zeros(1, dtype=torch.int64, device=device))
         self.spec = {name: (tuple(leaf.shape[1:]), leaf.dtype) for name, leaf in some.items()}
-        self._beside = (
-            not self._fits()
-        )  # whether rows lie in the processor's memory, and travel to the GPU and back
-        self._on_the_way: tuple[Tensor, Tree, Any] | None = (
-            None  # rows that are still coming back, and what tells when
-        )
-        if self._beside:
+        self._travel: Travel | None = None  # takes rows to a GPU and back, where its memory has no room for all
+        if not self._fits():
+            self._travel = Travel(clients, self.spec, Streams(self.device))
             self.device = torch.device("cpu")
         self._rows: Tree = {}  # [N, ...]; rows of clients that are not touched carry no meaning
         self._digests: dict[str, Digests] = {}  # [N, 16] of the rows, as they were when a commit last asked
@@ -98,18 +96,34 @@ class ClientStore:
         """The rows [K, ...] of the clients `who` [K]; with an `owner`, of its leaves alone (`descant.trees`)."""
         if not _of(owner, self.spec):
             return {}
-        if self._on_the_way is not None and bool(torch.isin(host(who), self._on_the_way[0]).any()):
-            self._arrive()
         fresh = ~self.touched[host(who)]
         if fresh.all():
             first = _of(owner, self._first(who))
             return {name: leaf.clone(memory_format=torch.contiguous_format) for name, leaf in first.items()}
-        rows = {name: self._read(name, who) for name in _of(owner, self.spec)}
+        if self._travel is not None and who.device.type == self._travel.device.type:
+            rows = self._travel.take(_of(owner, self.spec), host(who), ~fresh)
+        else:
+            rows = {name: self._read(name, who) for name in _of(owner, self.spec)}
         if fresh.any():
             fresh = fresh.to(who.device)
             for name, leaf in _of(owner, self._first(who[fresh])).items():
                 rows[name][fresh] = leaf.to(rows[name])
         return rows
+
+    def ahead(self, who: Tensor, working: Tensor) -> None:
+        """The clients `who` work after those `working`: while these do, rows that travel are brought to the GPU."""
+        if self._travel is not None:
+            self._travel.ahead(host(who), self.touched[host(who)], host(working))
+
+    def collect(self) -> None:
+        """While a GPU works, put in place the rows that have come back from it."""
+        if self._travel is not None:
+            self._travel.collect()
+
+    def make_room(self) -> None:
+        """A GPU's memory did not suffice: leave all of it to the work."""
+        if self._travel is not None:
+            self._travel.make_room()
 
     def scatter(self, who: Tensor, rows: Tree) -> None:
         """Keep the rows [K, ...] of the clients `who`; leaves that are not given stay as they are."""
@@ -118,13 +132,17 @@ class ClientStore:
     def write(self, who: Tensor, rows: Tree) -> None:
         numbers = host(who)
         if not self._rows:  # all of them, or none where memory does not suffice
-            where: dict[str, Any] = {"pin_memory": True} if self._beside else {"device": self.device}
             spec = self.spec.items()
-            self._rows = {name: torch.empty(self.clients, *s, dtype=dtype, **where) for name, (s, dtype) in spec}
-        self._arrive()
-        if self._beside and who.device.type == "cuda":
-            self._send_back(numbers, rows)
+            self._rows = (
+                self._travel.allocate()
+                if self._travel is not None
+                else {n: torch.empty(self.clients, *s, dtype=dtype, device=self.device) for n, (s, dtype) in spec}
+            )
+        if self._travel is not None and who.device.type == self._travel.device.type:
+            self._travel.keep(numbers, rows)
         else:
+            if self._travel is not None:
+                self._travel.overwrite(numbers)
             for name, (_, dtype) in self.spec.items():
                 self._rows[name][who.to(self.device)] = rows[name].to(self.device, dtype)
         # Everyone, in most runs of many clients; to mark ten thousand one by one takes longer than all else here.
@@ -134,35 +152,17 @@ class ClientStore:
 
     def _read(self, name: str, who: Tensor) -> Tensor:
         """The rows of a leaf, where `who` lies."""
-        if self._beside and who.device.type == "cuda":  # pinned memory travels without being waited for
-            shape, dtype = self.spec[name]
-            pinned = torch.empty(len(who), *shape, dtype=dtype, pin_memory=True)
-            return torch.index_select(self._rows[name], 0, host(who), out=pinned).to(who.device, non_blocking=True)
+        if self._travel is not None:
+            self._travel.settle()
         return self._rows[name][who.to(self.device)].to(who.device)
 
-    def _send_back(self, who: Tensor, rows: Tree) -> None:
-        """Let rows travel back from the GPU while it works on."""
-        back: Tree = {}
-        for name, (shape, dtype) in self.spec.items():
-            back[name] = torch.empty(len(who), *shape, dtype=dtype, pin_memory=True)
-            back[name].copy_(rows[name], non_blocking=True)
-        self._on_the_way = who, back, torch.cuda.current_stream().record_event()
-
-    def _arrive(self) -> None:
-        """Put the rows that were still on the way where they belong."""
-        if self._on_the_way is not None:
-            who, rows, event = self._on_the_way
-            event.synchronize()
-            for name, leaf in rows.items():
-                self._rows[name].index_copy_(0, who, leaf)
-            self._on_the_way = None
-
     def changed(self) -> tuple[Tensor, Tree]:
-        self._arrive()
+        if self._travel is not None:
+            self._travel.settle()
         who = sent(self.touched.nonzero().squeeze(1), self.device)
         if len(who) == self.clients:  # no copy: what a commit holds is written before the next round begins
             return who, dict(self._rows)
-        return who, self.gather(who) if len(who) else {}
+        return who, {name: rows[who] for name, rows in self._rows.items()} if len(who) else {}
 
     def digests(self, who: Tensor, rows: Tree) -> dict[str, Digests]:
         """Of all rows; those that were not written since the last time are not looked at again."""
@@ -216,7 +216,7 @@ class MappedStore(ClientStore):
     def gather(self, who: Tensor, owner: str | None = None) -> Tree:
         rows = super().gather(who, owner)
         for ids, held in self._held:
-            there, at = _matches(host(who), ids)
+            there, at = matches(host(who), ids)
             for name, leaf in _of(owner, held).items() if len(there) else ():
                 rows[name][there.to(who.device)] = leaf[at].to(who.device)
         return rows
@@ -266,15 +266,6 @@ class MappedStore(ClientStore):
 def _of(owner: str | None, leaves: Mapping[str, T]) -> dict[str, T]:
     """The leaves of an owner, under their whole names."""
     return {n: leaf for n, leaf in leaves.items() if owner is None or n.startswith(f"{owner}.")}
-
-
-def _matches(who: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The places in `who` of those that are among `ids`, and where in `ids` each is."""
-    order = ids.argsort()
-    near = torch.searchsorted(ids[order], who).clamp(max=len(ids) - 1)
-    at = order[near]
-    there = (ids[at] == who).nonzero().squeeze(1)
-    return there, at[there]
 
 
 def _last_of_each(who: Tensor) -> Tensor:
