@@ -1,6 +1,6 @@
 """How fast descant trains on a GPU, beside a bare loop of compiled steps, a plain PyTorch loop, and the hardware.
 
-python benchmarks/gpu.py                     all rows, in about four minutes on an H200 (by what they took before)
+python benchmarks/gpu.py                     all rows, in about four minutes on an H200
 python benchmarks/gpu.py --only mlp-248,lenet --precision tf32
 python benchmarks/gpu.py --seconds 200       rows that have not begun by then are left out
 python benchmarks/gpu.py --profile           where the time of a round goes, in place of the rates
@@ -48,6 +48,8 @@ def main() -> None:
             if row.key in wanted:
                 profiled(row, arguments.mode or "auto", precision)
         return
+    # What stands beside our runs is as exact as they are: torch would take TF32 for convolutions.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "full"
     began = time.perf_counter()
     bandwidth, rate = hardware()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {precision}: ", end="")
