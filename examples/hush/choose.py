@@ -218,8 +218,11 @@ def best(name: str, folders: list[Path]) -> Spec:
 def attacks(folders: list[Path]) -> Spec:
     """Ditto and Hush as the trials of mnist-60 chose them, without attackers, each with every aggregator."""
     kept = chosen("mnist-60", folders)
+    two = {"Ditto": "Ditto, two rates", "Hush": "Hush 1/27, two rates"}
+    if absent := [label for label in ("Local", *two.values()) if label not in kept]:
+        raise SystemExit(f"no trial to take from {', '.join(map(str, folders))}: {'; '.join(absent)}")
     methods: dict[str, Spec] = {"Local": kept["Local"]}
-    for name, label in (("Ditto", "Ditto, two rates"), ("Hush", "Hush 1/27, two rates")):
+    for name, label in two.items():
         for called, aggregator in AGGREGATORS.items():
             made = dict(kept[label]) | {"run": {"aggregator": aggregator}}
             if "solver" in made:  # means are plain: attackers could claim any weight

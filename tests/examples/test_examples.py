@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 import torch
+import yaml
 
 import descant as dc
 from descant.catalog import build
@@ -102,8 +103,10 @@ def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name:
     assert path.read_text() == python("hush/choose.py", "trials", name, cwd=tmp_path)
     settings = read_settings(path)
     labels = [label.split(" | ")[0] for label in settings["methods"]]
-    assert {labels.count(label) for label in labels} == {12} and len(set(labels)) == 28
-    assert settings["seeds"] == [100] and len(comparison(settings, None).cells) == len(labels)
+    tried, seeds = {"shakespeare": (6, 1), "cifar": (12, 1)}.get(name, (12, 3))
+    assert {labels.count(label) for label in labels} == {tried} and len(set(labels)) == 28
+    assert settings["seeds"] == [100, 101, 102][:seeds]  # none of those that the best is run with
+    assert len(comparison(settings, None).cells) == len(labels) * seeds
     gradients = {build("methods", made_of(made)).work.steps for made in settings["methods"].values()}
     assert gradients == {20, 40}
 
@@ -129,10 +132,21 @@ def test_the_best_trials_of_hush_make_a_table_beside_ditto(tmp_path: Path) -> No
     """On other data, with few clients and rounds: trials, the best of each, its runs, and their table."""
     small = ["data={name: digits, clients: 6, seed: run}", "rounds=3", "evaluate.every=3", "cohort=3", "mode=vmap"]
     path, three = EXAMPLES / "hush" / "mnist-20.yaml", ("Local", "Ditto", "Hush 1/25")
-    settings = read_settings(path, small)
+    settings = read_settings(path, [*small, "seeds=[100, 101]"])
     settings["methods"] = {k: v for k, v in settings["methods"].items() if k.split(" | ")[0] in three}
-    assert len(list(comparison(settings, tmp_path / "trials").run())) == 36
+    tried = list(comparison(settings, tmp_path / "trials").run())
+    assert len(tried) == 36 * 2
     (tmp_path / "best.yaml").write_text(python("hush/choose.py", "best", "mnist-20", "trials", cwd=tmp_path))
+    best = yaml.safe_load((tmp_path / "best.yaml").read_text())["methods"]
+    for label in three:
+        figures: dict[str, list[float]] = {}
+        for cell, run in tried:
+            if cell.label.split(" | ")[0] == label:
+                valid = run.summary()["personal.valid_accuracy.mean@chosen_on_valid"]
+                figures.setdefault(cell.label, []).append(valid if run.collapse is None else float("-inf"))
+        means = {trial: sum(of) / 2 for trial, of in figures.items()}
+        kept = [trial for trial in means if settings["methods"][trial] == best[label]]
+        assert len(kept) == 1 and means[kept[0]] == max(means.values())
     runs = comparison(read_settings(tmp_path / "best.yaml", [*small, "seeds=2"]), tmp_path / "best").run()
     compared = dc.Comparison(run for _, run in runs)
     heads, _, *lines = python("hush/table.py", "best", cwd=tmp_path).splitlines()
@@ -159,6 +173,35 @@ def test_hush_and_ditto_are_attacked_under_the_same_aggregators() -> None:
     assert defences["hush"] == defences["ditto"] and len(defences["hush"]) == 6
     # twelve methods: clean and under four attacks; what trains alone has nothing to forge, and is run twice
     assert len(attack_grid(settings).grid.cells) == 5 * (12 * 5 + 2)
+
+
+@pytest.mark.slow
+def test_attacks_take_the_two_rates_that_trials_chose(tmp_path: Path) -> None:
+    trials = python("hush/choose.py", "trials", "mnist-60", "Local", "Ditto, two", "1/27, two", cwd=tmp_path)
+    (tmp_path / "trials.yaml").write_text(trials)
+    small = ["data={name: digits, clients: 6, seed: run}", "rounds=2", "evaluate.every=2", "cohort=3", "mode=vmap"]
+    settings = read_settings(tmp_path / "trials.yaml", [*small, "seeds=[100]"])
+    local = {k: v for k, v in settings["methods"].items() if k.startswith("Local")}
+    assert len(settings["methods"]) == 36 and len(local) == 12
+    few = {k: settings["methods"][k] for k in (*list(local)[:1], *list(settings["methods"])[12::8])}  # some of each
+    list(comparison(settings | {"methods": few}, tmp_path / "trials").run())
+    (tmp_path / "attacks.yaml").write_text(python("hush/choose.py", "attacks", "trials", cwd=tmp_path))
+    made, as_it_is = read_settings(tmp_path / "attacks.yaml"), read_settings(EXAMPLES / "hush" / "attacks.yaml")
+    assert list(made["methods"]) == list(as_it_is["methods"])
+    assert (made["attacks"], made["fractions"]) == (as_it_is["attacks"], as_it_is["fractions"])
+    for label, spec in made["methods"].items():
+        mean = spec["solver"] if spec["name"] == "ditto" else spec
+        assert spec["name"] == "local" or mean["weighted"] is False
+        assert spec.get("run") == as_it_is["methods"][label].get("run")
+        rates = {"ditto": ("lr", "solver"), "hush": ("lr", "shared_lr")}.get(spec["name"], ("lr",))
+        tried = [trial for trial in few.values() if trial["name"] == spec["name"]]
+        pair = [{key: value for key, value in each.items() if key in rates} for each in tried]
+        mine = {key: value for key, value in spec.items() if key in rates}
+        if "solver" in mine:
+            mine["solver"] = {key: value for key, value in mine["solver"].items() if key != "weighted"}
+        assert mine in pair
+    with pytest.raises(SystemExit, match=r"no trial to take from nothing: Local; Ditto, two rates; Hush 1/27"):
+        python("hush/choose.py", "attacks", "nothing", cwd=tmp_path)
 
 
 @pytest.mark.few(1)
