@@ -48,10 +48,10 @@ def main() -> None:
             if row.key in wanted:
                 profiled(row, arguments.mode or "auto", precision)
         return
-    # What stands beside our runs is as exact as they are: torch would take TF32 for convolutions.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "full"
     began = time.perf_counter()
     bandwidth, rate = hardware()
+    # What stands beside our runs is as exact as they are: torch would take TF32 for convolutions.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "full"
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {precision}: ", end="")
     print(f"{bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.1f} TFLOP/s in a large product", flush=True)
     found: dict[str, Any] = {"bandwidth": bandwidth, "rate": rate}

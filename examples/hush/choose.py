@@ -8,7 +8,7 @@
     python examples/hush/choose.py trials mnist-20 > examples/hush/mnist-20.yaml        writes a file of trials anew
     python examples/hush/choose.py trials mnist-20 Local "two rates" > some.yaml        of some methods alone
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
-    python examples/hush/choose.py attacks runs/trials > attacks.yaml   those of mnist-60, under attack
+    python examples/hush/choose.py attacks runs/trials-60 > attacks.yaml    what trials of mnist-60 chose, attacked
 
 Each method is tried with six rates and two values of what it is known by, or with twelve rates, on three seeds that
 are not among the five. Those with two rates have four for the personal models and once, twice and four times that
@@ -186,25 +186,39 @@ def settings(name: str, methods: dict[str, Spec], seeds: Any) -> Spec:
 def all_trials(name: str, wanted: list[str]) -> Spec:
     """The trials of all methods, or of those whose label has one of the words that are wanted in it."""
     labels = [label for label in METHODS if not wanted or any(word in label for word in wanted)]
+    if not labels:
+        raise SystemExit(f"no method has {' or '.join(wanted)} in its label. There are: {'; '.join(METHODS)}")
     made = {k: spec for label in labels for k, spec in trials(name, label).items()}
     return settings(name, made, SEEDS.get(name, [100, 101, 102]))
 
 
 def chosen(name: str, folders: list[Path]) -> dict[str, Spec]:
     """The trial of every method with the best mean accuracy on validation data, over the seeds it was tried on."""
-    figures: dict[str, list[float]] = {}
+    figures: dict[str, dict[str, dict[int, float]]] = {}  # by method, trial and seed
     for path in sorted(path for folder in folders for path in folder.glob("*/run.json")):
         run = dc.load(path.parent)
+        trial, seed = run.config["label"], run.config["seed"]
+        label = trial.split(" | ")[0]
+        if label not in METHODS or trial not in trials(name, label):
+            raise SystemExit(
+                f"{path.parent} holds '{trial}', which is no trial of {name}: give folders of trials alone"
+            )
         valid = run.summary().get("personal.valid_accuracy.mean@chosen_on_valid", float("-inf"))
-        figures.setdefault(run.config["label"], []).append(valid if run.collapse is None else float("-inf"))
+        of = figures.setdefault(label, {}).setdefault(trial, {})
+        of[seed] = valid if run.collapse is None else float("-inf")
     found: dict[str, tuple[float, Spec]] = {}
-    seeds = max((len(of) for of in figures.values()), default=0)
-    for trial, of in figures.items():
-        label, mean = trial.split(" | ")[0], sum(of) / len(of)
-        if len(of) < seeds:
-            print(f"# left out, since it was tried on {len(of)} of {seeds} seeds: {trial}", file=sys.stderr)
-        elif mean > found.get(label, (float("-inf"),))[0]:
-            found[label] = mean, trials(name, label)[trial]
+    for label, tried in figures.items():
+        seeds = max(map(len, tried.values()))
+        for trial, by_seed in tried.items():
+            mean = sum(by_seed.values()) / len(by_seed)
+            if len(by_seed) < seeds:
+                print(
+                    f"# left out, since it was tried on {len(by_seed)} of {seeds} seeds: {trial}", file=sys.stderr
+                )
+            elif mean > found.get(label, (float("-inf"),))[0]:
+                found[label] = mean, trials(name, label)[trial]
+    if not found:
+        raise SystemExit(f"no trial to take from {', '.join(map(str, folders))}: none was run, or all collapsed")
     missing = [label for label in METHODS if label not in found]
     if missing:
         print(f"# every trial collapsed, or none was run: {', '.join(missing)}", file=sys.stderr)
@@ -243,7 +257,7 @@ def main() -> None:
     named = what in ("trials", "best", "parts") and given and given[0] in DATA
     if named and what == "trials":
         made = all_trials(given[0], given[1:])
-    elif named and what == "parts" and len(given) == 2:
+    elif named and what == "parts" and len(given) == 2 and given[1].replace(".", "", 1).isdigit():
         made = parts(given[0], float(given[1]))
     elif named and what == "best" and len(given) > 1:
         made = best(given[0], [Path(folder) for folder in given[1:]])

@@ -13,10 +13,8 @@ from unittest import mock
 
 import pytest
 import torch
-import yaml
 
 import descant as dc
-from descant.catalog import build
 from descant.experiment.attackgrid import attack_grid
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings, read_settings
@@ -90,132 +88,6 @@ def test_every_method_is_in_the_settings_of_every_comparison(name: str) -> None:
     named = {method["name"] for method in settings["methods"].values()}
     assert named == METHODS.keys() - family - (set() if settings["model"] == "linear" else {"mocha"})
     assert len(grid.cells) == 5 * len(settings["methods"])
-
-
-HUSH = sorted(path.stem for path in (EXAMPLES / "hush").glob("*.yaml") if path.stem != "attacks")
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", HUSH)
-def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name: str, tmp_path: Path) -> None:
-    """The files are what the script writes. Without the data of some: every method is made, and checked."""
-    path = EXAMPLES / "hush" / f"{name}.yaml"
-    assert path.read_text() == python("hush/choose.py", "trials", name, cwd=tmp_path)
-    settings = read_settings(path)
-    labels = [label.split(" | ")[0] for label in settings["methods"]]
-    tried, seeds = {"shakespeare": (6, 1), "cifar": (12, 1)}.get(name, (12, 3))
-    assert {labels.count(label) for label in labels} == {tried} and len(set(labels)) == 28
-    assert settings["seeds"] == [100, 101, 102][:seeds]  # none of those that the best is run with
-    assert len(comparison(settings, None).cells) == len(labels) * seeds
-    gradients = {build("methods", made_of(made)).work.steps for made in settings["methods"].values()}
-    assert gradients == {20, 40}
-
-
-def made_of(spec: dict[str, object]) -> dict[str, object]:
-    """A method's own part of a spec."""
-    return {name: value for name, value in spec.items() if name != "run"}
-
-
-def test_hush_is_compared_on_digits_at_equal_gradients() -> None:
-    grid = comparison(read_settings(EXAMPLES / "hush.yaml"), None)
-    assert len(grid.cells) == 3 * 11
-    for cell in grid.cells[::3]:
-        cell.check()
-
-
-def test_all_data_sets_of_hush_have_their_file() -> None:
-    assert set(HUSH) == set(runpy.run_path(str(EXAMPLES / "hush" / "choose.py"))["DATA"])
-
-
-@pytest.mark.slow
-def test_the_best_trials_of_hush_make_a_table_beside_ditto(tmp_path: Path) -> None:
-    """On other data, with few clients and rounds: trials, the best of each, its runs, and their table."""
-    small = ["data={name: digits, clients: 6, seed: run}", "rounds=3", "evaluate.every=3", "cohort=3", "mode=vmap"]
-    path, three = EXAMPLES / "hush" / "mnist-20.yaml", ("Local", "Ditto", "Hush 1/25")
-    settings = read_settings(path, [*small, "seeds=[100, 101]"])
-    settings["methods"] = {k: v for k, v in settings["methods"].items() if k.split(" | ")[0] in three}
-    tried = list(comparison(settings, tmp_path / "trials").run())
-    assert len(tried) == 36 * 2
-    (tmp_path / "best.yaml").write_text(python("hush/choose.py", "best", "mnist-20", "trials", cwd=tmp_path))
-    best = yaml.safe_load((tmp_path / "best.yaml").read_text())["methods"]
-    for label in three:
-        figures: dict[str, list[float]] = {}
-        for cell, run in tried:
-            if cell.label.split(" | ")[0] == label:
-                valid = run.summary()["personal.valid_accuracy.mean@chosen_on_valid"]
-                figures.setdefault(cell.label, []).append(valid if run.collapse is None else float("-inf"))
-        means = {trial: sum(of) / 2 for trial, of in figures.items()}
-        kept = [trial for trial in means if settings["methods"][trial] == best[label]]
-        assert len(kept) == 1 and means[kept[0]] == max(means.values())
-    runs = comparison(read_settings(tmp_path / "best.yaml", [*small, "seeds=2"]), tmp_path / "best").run()
-    compared = dc.Comparison(run for _, run in runs)
-    heads, _, *lines = python("hush/table.py", "best", cwd=tmp_path).splitlines()
-    assert heads.startswith("| method | test accuracy | less Ditto | worst tenth | of the gain |")
-    rows = {cells[1]: cells[2:-1] for cells in ([cell.strip() for cell in line.split("|")] for line in lines)}
-    assert set(rows) == set(three)
-    figures = {row["method"]: row for row in compared.table().iter_rows(named=True)}
-    apart = {row["method"]: row for row in compared.differences("Ditto").iter_rows(named=True)}
-    hush, ditto = figures["Hush 1/25"], figures["Ditto"]
-    assert rows["Hush 1/25"][0] == f"{hush['test_accuracy']:.4f}"
-    assert rows["Hush 1/25"][1].startswith(f"{apart['Hush 1/25']['difference']:+.4f} (")
-    gains = ditto["test_accuracy"] > figures["Local"]["test_accuracy"]
-    assert (rows["Ditto"][3], rows["Local"][3]) == (("100 %", "0 %") if gains else ("–", "–"))
-    assert rows["Ditto"][-2:] == ["1x", "1x"] and rows["Local"][-2:] == ["–", "–"]
-    assert rows["Hush 1/25"][-2] == f"{ditto['bytes_up'] / hush['bytes_up']:,.0f}x"
-
-
-def test_hush_and_ditto_are_attacked_under_the_same_aggregators() -> None:
-    settings = read_settings(EXAMPLES / "hush" / "attacks.yaml")
-    defences = {
-        name: [spec["run"]["aggregator"] for spec in settings["methods"].values() if spec["name"] == name]
-        for name in ("hush", "ditto")
-    }
-    assert defences["hush"] == defences["ditto"] and len(defences["hush"]) == 6
-    # twelve methods: clean and under four attacks; what trains alone has nothing to forge, and is run twice
-    assert len(attack_grid(settings).grid.cells) == 5 * (12 * 5 + 2)
-
-
-@pytest.mark.slow
-def test_attacks_take_the_two_rates_that_trials_chose(tmp_path: Path) -> None:
-    trials = python("hush/choose.py", "trials", "mnist-60", "Local", "Ditto, two", "1/27, two", cwd=tmp_path)
-    (tmp_path / "trials.yaml").write_text(trials)
-    small = ["data={name: digits, clients: 6, seed: run}", "rounds=2", "evaluate.every=2", "cohort=3", "mode=vmap"]
-    settings = read_settings(tmp_path / "trials.yaml", [*small, "seeds=[100]"])
-    local = {k: v for k, v in settings["methods"].items() if k.startswith("Local")}
-    assert len(settings["methods"]) == 36 and len(local) == 12
-    few = {k: settings["methods"][k] for k in (*list(local)[:1], *list(settings["methods"])[12::8])}  # some of each
-    list(comparison(settings | {"methods": few}, tmp_path / "trials").run())
-    (tmp_path / "attacks.yaml").write_text(python("hush/choose.py", "attacks", "trials", cwd=tmp_path))
-    made, as_it_is = read_settings(tmp_path / "attacks.yaml"), read_settings(EXAMPLES / "hush" / "attacks.yaml")
-    assert list(made["methods"]) == list(as_it_is["methods"])
-    assert (made["attacks"], made["fractions"]) == (as_it_is["attacks"], as_it_is["fractions"])
-    for label, spec in made["methods"].items():
-        mean = spec["solver"] if spec["name"] == "ditto" else spec
-        assert spec["name"] == "local" or mean["weighted"] is False
-        assert spec.get("run") == as_it_is["methods"][label].get("run")
-        rates = {"ditto": ("lr", "solver"), "hush": ("lr", "shared_lr")}.get(spec["name"], ("lr",))
-        tried = [trial for trial in few.values() if trial["name"] == spec["name"]]
-        pair = [{key: value for key, value in each.items() if key in rates} for each in tried]
-        mine = {key: value for key, value in spec.items() if key in rates}
-        if "solver" in mine:
-            mine["solver"] = {key: value for key, value in mine["solver"].items() if key != "weighted"}
-        assert mine in pair
-    with pytest.raises(SystemExit, match=r"no trial to take from nothing: Local; Ditto, two rates; Hush 1/27"):
-        python("hush/choose.py", "attacks", "nothing", cwd=tmp_path)
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["mnist-20", "cifar"])
-def test_parts_of_hush_are_changed_one_at_a_time(name: str, tmp_path: Path) -> None:
-    (tmp_path / "parts.yaml").write_text(python("hush/choose.py", "parts", name, "0.1", cwd=tmp_path))
-    settings = read_settings(tmp_path / "parts.yaml")
-    plain, *changed = settings["methods"].values()
-    assert plain["name"] == "hush" and plain["lr"] == 0.1
-    projected = [spec for spec in changed if spec["name"] == "one-projection"]
-    same = {name: value for name, value in plain.items() if name != "name"}
-    assert all(spec | same == spec != plain for spec in changed)
-    assert [spec.get("feedback") for spec in projected] == [None, False] and changed[-2:] == projected
-    assert len(comparison(settings, None).cells) == 5 * (1 + len(changed))
 
 
 @pytest.mark.slow

@@ -67,6 +67,8 @@ class Deferred:
         done.synchronize()
 
     def send(self, rows: Tree, into: Tree, aside: bool) -> Ticket:
+        # Else a GPU would need memory to copy them, and might not have it when a part has gone.
+        assert all(rows[name].is_contiguous() and rows[name].dtype == leaf.dtype for name, leaf in into.items())
         self.some_time_passes()
         self.back.asked += [lambda a=leaf, b=rows[name]: a.copy_(b) for name, leaf in into.items()]  # type: ignore[misc]
         self.sent += len(next(iter(rows.values())))

@@ -52,7 +52,7 @@ class Checked:
         value = torch.tensor([next(self.value) for _ in who])
         self.plain["v"][who], self.plain["n"][who] = value[:, None].expand(-1, 3).double(), value
         self.known[who] = True
-        return {"v": value[:, None].expand(-1, 3).double(), "n": value}
+        return {"v": value[:, None].double().expand(-1, 3), "n": value}  # the first lies otherwise than the store's
 
     def take(self, who: Tensor, *names: str) -> None:
         if self.known[who].any():
@@ -240,7 +240,7 @@ def test_without_room_nothing_stays_on_the_device_and_nothing_is_brought_ahead()
 def test_memory_that_ran_short_is_left_to_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     checked = Checked()
     checked.keep(torch.tensor([0, 2]))
-    checked.travel.make_room()
+    assert checked.travel.make_room() and not checked.travel.make_room()
     checked.keep(torch.tensor([4, 6]))
     checked.ahead(torch.tensor([0, 2]), working=torch.tensor([4, 6]))
     assert checked.on_device == 0

@@ -92,10 +92,12 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(tmp_path: Path, tra
     assert_same(dc.resume(tmp_path / "run", dc.Task(torch.nn.Linear(5, 3)), DATA), unbroken)
 
 
+@pytest.mark.parametrize("times", [1, 2])
 def test_where_memory_runs_short_the_rows_beside_the_work_go_first(
-    travels: list[Deferred], monkeypatch: pytest.MonkeyPatch
+    times: int, travels: list[Deferred], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, short = Clients.work, [True]
+    """Once they are gone as many clients are tried again, and only then fewer."""
+    plain, short = Clients.work, [True] * times
 
     def work(self: Clients, ctx: Any, who: torch.Tensor, *others: Any) -> Any:
         if ctx.round == 3 and short and short.pop():
@@ -105,7 +107,23 @@ def test_where_memory_runs_short_the_rows_beside_the_work_go_first(
     monkeypatch.setattr(Clients, "work", work)
     method = Ditto(batch=8, steps=3, solver=FedAvg(batch=8, steps=3))
     ours = run(method)
-    assert [note for note in ours.config["execution"]["fallbacks"] if "did not hold 9 clients" in note]
+    halved = [note for note in ours.config["execution"]["fallbacks"] if "did not hold 9 clients" in note]
+    assert len(halved) == times - 1 and not short
     travel = held.simulation(ours).store._travel
     assert travel is not None and not any(each.rows for each in travel._sent) and travel._ahead is None
     assert torch.allclose(held.personal(ours), held.personal(run(method)))
+
+
+def test_one_client_that_does_not_fit_is_tried_again_without_them(
+    travels: list[Deferred], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, plain, short = Ditto(batch=8, steps=3), Clients.work, [True]
+    stays = held.personal(run(method, chunk=1))
+
+    def work(self: Clients, ctx: Any, who: torch.Tensor, *others: Any) -> Any:
+        if ctx.round == 3 and short and short.pop():
+            raise torch.OutOfMemoryError
+        return plain(self, ctx, who, *others)
+
+    monkeypatch.setattr(Clients, "work", work)
+    assert held.personal(run(method, chunk=1)).equal(stays) and not short

@@ -92,9 +92,12 @@ class Round:
                 lots.append(self.clients.work(ctx, who, down, sending, looks, then, reads))
                 done += len(who)
             except torch.OutOfMemoryError:
-                if len(who) == 1:
+                if self.clients.store.make_room():  # rows that lay beside the work: it may suffice for as many now
+                    torch.cuda.empty_cache()
+                elif len(who) == 1:
                     raise
-                self.fewer_at_once(len(who))
+                else:
+                    self.fewer_at_once(len(who))
         return Mail.join(lots)
 
     def group(self, trainers: Tensor, done: int) -> Tensor:
@@ -126,7 +129,6 @@ class Round:
         self.clients.execution.note(
             f"the memory did not hold {clients} clients at once: {self.at_once} are trained at once"
         )
-        self.clients.store.make_room()
         torch.cuda.empty_cache()
 
     def take_at_once(self, clients: int) -> None:

@@ -120,10 +120,9 @@ class ClientStore:
         if self._travel is not None:
             self._travel.collect()
 
-    def make_room(self) -> None:
-        """A GPU's memory did not suffice: leave all of it to the work."""
-        if self._travel is not None:
-            self._travel.make_room()
+    def make_room(self) -> bool:
+        """A GPU's memory did not suffice: leave all of it to the work. Whether there is more of it now."""
+        return self._travel is not None and self._travel.make_room()
 
     def scatter(self, who: Tensor, rows: Tree) -> None:
         """Keep the rows [K, ...] of the clients `who`; leaves that are not given stay as they are."""

@@ -20,7 +20,7 @@ from descant.state.streams import Done, Ways
 from descant.trees import Tree
 
 _LAST = 2  # cohorts whose rows stay on the device, and which may be on the way back at once
-_SHARE = 0.1  # of a device's free memory that one cohort's rows may take a second time
+_SHARE = 0.05  # of a device's free memory that one cohort's rows may take a second time
 _LONG = 2**15  # numbers of a row from which on it is copied by several threads
 
 
@@ -148,15 +148,18 @@ class Travel:
         if not len(who):
             return
         copies, span = self._copied(who, rows), _span(who)
+        # As the store has them, so that `send` needs no memory: if it ran out of it half way, some leaves would be
+        # in place already, and the work would be done again from these.
+        spec = self.spec.items()
+        leaving = copies or {name: rows[name].to(self.device, dtype).contiguous() for name, (_, dtype) in spec}
         if span is not None:
             for each in self._sent:  # who is put in place later would undo what travels straight there
                 if each.landing:
                     self._place(each)
             into, landing = {name: self.rows[name][span] for name in self.spec}, {}
         else:
-            spec = self.spec.items()
             into = landing = {n: self.ways.empty(len(who), *shape, dtype=dtype) for n, (shape, dtype) in spec}
-        done = self.ways.send(copies or rows, into, aside=bool(copies))
+        done = self.ways.send(leaving, into, aside=bool(copies))
         self._spoil(who)  # not before: who runs out of memory above does the work again, from what was there
         self._sent.append(_Copies(who, copies, done, torch.ones_like(who, dtype=torch.bool), landing, False))
         while len(self._sent) > _LAST:
@@ -183,10 +186,12 @@ class Travel:
             self._reads.synchronize()
         self._spoil(who)
 
-    def make_room(self) -> None:
-        """Free what is on the device beside the work, and take no more of it."""
+    def make_room(self) -> bool:
+        """Free what is on the device beside the work, and take no more of it; whether there was anything."""
+        held = self._ahead is not None or any(each.rows for each in self._sent)
         self.settle()
         self._sent, self._ahead, self._room = [], None, 0.0
+        return held
 
     def _pending(self, who: Tensor) -> Tensor:
         """Whose rows [K] the processor's memory does not have yet."""
