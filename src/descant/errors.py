@@ -53,7 +53,7 @@ class DamagedError(ValueError):
 
 
 class LeftOutWarning(UserWarning):
-    """A damaged run among others, which are reported without it."""
+    """A damaged or unfinished run among others, which are reported without it."""
 
 
 class TaskError(ValueError):

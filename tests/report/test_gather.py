@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from descant.errors import SettingError
+from descant import FederatedData, simulate
+from descant.errors import LeftOutWarning, SettingError
 from descant.experiment import Run
 from descant.experiment.attackgrid import attack_grid
 from descant.report import Report
@@ -15,6 +19,9 @@ from descant.report.gather import differing, find, gather
 from descant.report.making import report
 from descant.report.series import chosen, per_client
 from descant.report.tables import notices, summary_rows
+from tests.interrupted import interrupt
+
+DATA = FederatedData.from_arrays([(torch.eye(3).repeat(4, 1), torch.arange(12) % 2) for _ in range(3)])
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +99,23 @@ def test_the_same_run_counts_once(runs: list[Run], folder: Path) -> None:
     assert [len(entry.runs) for entry in experiment.entries] == [2, 2, 2]
     some = next(folder.glob("*/run.json")).parent
     assert len(find([folder, some])) == 6
+
+
+def test_unfinished_runs_beside_finished_ones_are_named_and_left_out(folder: Path, tmp_path: Path) -> None:
+    some = next(folder.glob("*/run.json")).parent
+    shutil.copytree(some, tmp_path / "done")
+    for name in ("a", "b"):  # a run that was begun, with what it has when it is
+        with pytest.raises(KeyboardInterrupt):
+            simulate(nn.Linear(3, 2), DATA, "local", rounds=3, progress=interrupt(1), out=tmp_path / name)
+    with pytest.warns(LeftOutWarning, match=r"a and 1 more: unfinished, and left out; .*descant resume"):
+        assert find([tmp_path]) == [(tmp_path / "done").resolve()]
+    shutil.rmtree(tmp_path / "b")
+    with pytest.warns(LeftOutWarning, match=r"a: unfinished, and left out; .*descant resume"):
+        assert len(Report.of(tmp_path).experiments) == 1
+    assert find([tmp_path / "done"]) == [(tmp_path / "done").resolve()]  # of a run itself there is nothing to say
+    shutil.rmtree(tmp_path / "done")
+    with pytest.raises(SettingError, match="a is unfinished: go on with it first"):
+        find([tmp_path])
 
 
 def test_a_folder_without_runs_is_refused_by_name(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from descant.errors import DamagedError, LeftOutWarning, SettingError
-from descant.experiment import Federation, History, Run, finished
+from descant.experiment import Federation, History, Run, finished, unfinished
 from descant.experiment.folder import MARKER, RUN, START, headless
 from descant.experiment.goingon import resume_command
 
@@ -117,7 +117,10 @@ class Experiment:
 
 
 def find(folders: Iterable[str | Path]) -> list[Path]:
-    """The finished runs in some folders, at any depth; also those that lost the file that says what they were."""
+    """The finished runs in some folders, at any depth; also those that lost the file that says what they were.
+
+    Those that are unfinished are named (`LeftOutWarning`).
+    """
     found: dict[Path, None] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
@@ -126,11 +129,15 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
         there = sorted(folder.rglob(RUN), key=lambda path: (path.stat().st_mtime_ns, path))
         lost = sorted(path.parent for path in folder.rglob(MARKER) if headless(path.parent))
         here = [folder] if finished(folder) else [path.parent for path in there if path.is_file()] + lost
+        begun = [] if here == [folder] else sorted(p.parent for p in folder.rglob(START) if unfinished(p.parent))
         if not here:
-            begun = sorted(path.parent for path in folder.rglob(START))
             if begun:
                 raise SettingError(f"{begun[0]} is unfinished: go on with it first ({resume_command(begun[0])})")
             raise SettingError(f"{folder} holds no finished run: there is no {RUN} in it, or below it")
+        if begun:
+            others = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
+            said = f"{begun[0]}{others}: unfinished, and left out; to go on with it: {resume_command(begun[0])}"
+            warnings.warn(LeftOutWarning(said), stacklevel=3)
         found |= dict.fromkeys(path.resolve() for path in here)
     return list(found)
 

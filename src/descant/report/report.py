@@ -58,7 +58,7 @@ class Report:
 
     @classmethod
     def of(cls, *folders: str | Path, title: str | None = None, first: int = 0) -> Self:
-        """A report on all finished runs in some folders. A damaged one is named (`LeftOutWarning`) and left out."""
+        """A report on all finished runs in some folders. Others are named (`LeftOutWarning`) and left out."""
         found = find(folders)
         return cls(load_whole(found), title, first, pages=pages_of_robustness(found))
 
