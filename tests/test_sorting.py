@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 from hypothesis import given, settings
 
 from descant import draws
+from tests.interpreted import marks, outside, run_of, within
 from tests.ordering import Case, case, cases
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton looks at this once, when it is imported
-within = pytest.mark.skipif(not INTERPRETED, reason="run by the first test, in a process of its own")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
-    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, and tests/gpu holds the kernel on it"),
-]
+pytestmark = marks
 
 
-@pytest.mark.skipif(INTERPRETED, reason="this is the process of its own")
+@outside
 def test_the_kernel_holds_step_by_step() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    done = run_of(__file__)
     assert done.returncode == 0, done.stdout[-4000:]
     assert done.stdout.startswith("s....")  # all but this one ran
 
