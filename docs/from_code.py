@@ -21,6 +21,7 @@ from descant.experiment.declaration import Setting, Settings, declared
 from descant.experiment.settings import RunSettings
 from descant.listing import entries, presets
 from descant.methods import METHODS, Method, Work
+from descant.report.making import report
 
 
 def methods() -> str:
@@ -190,7 +191,7 @@ def contract() -> str:
 def python() -> str:
     """The functions and classes of the package itself, and those that look on at runs."""
     named = {name: getattr(descant, name) for name in descant.__all__}
-    named["report"] = type(descant.report).__call__  # a module that is called, too
+    named["report"] = report  # descant.report is a module, which is called, too
     named |= {f"callbacks.{name}": getattr(descant.callbacks, name) for name in descant.callbacks.__all__}
     return distinct("\n\n".join(thing(name, value) for name, value in named.items() if callable(value)))
 

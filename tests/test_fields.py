@@ -123,7 +123,7 @@ def test_a_field_that_must_be_a_whole_number_says_in_which_range(given: dict[str
         (
             "methods",
             {"name": "hush", "bits": 2.5},
-            "hush.bits = 2.5: it must be a whole number from 1 to 16 or nothing",
+            "hush.bits = 2.5: it must be a whole number from 1 to 16 or a list of 2 of these or nothing",
         ),
         (
             "methods",

@@ -75,14 +75,14 @@ DATA: dict[str, Spec] = {
 BASE = {"cifar": 0.01, "shakespeare": 0.2}  # a rate is a multiple of it; 0.02 elsewhere
 BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
 # Shares of the parameters where a client misses more rounds than in 40, so that all bytes are a hundredth as well.
-ON_CIFAR = {0.037: 0.0355, 0.0036: 0.0034}
+ON_CIFAR = {0.037: 0.0355, 0.0036: 0.0034, 0.111: 0.1065, 0.0108: 0.0102, 0.0952: 0.0913, 0.00926: 0.00875}
 TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
 # What a method is given, and the two values of the field that it is known by. Shares of m are of the parameters.
 MOMENTUM = ("beta", 0.0, 0.6)
 DENSE = {"name": "dense", "fresh": True}  # subspaces
-NEAREST = {"nearest": True}
-RANDOM = {"bits": 8, "nearest": False}  # rounding at random
-BIT = {"bits": 1, "rotate": True}  # a number, of a rotated vector
+NEAREST = {"rotate": False}  # rounding to the nearest, without a rotation before it
+RANDOM = {"bits": 8, "nearest": False, "rotate": False}  # rounding at random
+THREE = {"m": 0.037, "bits": 3, **NEAREST}
 APART = ("times", 1.0, 2.0, 4.0)  # the shared model's rate, of the personal models'
 METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Local": ({"name": "local"}, None),
@@ -98,11 +98,14 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Hush 1/36, 4 bits": ({"name": "hush", "m": 0.0272, "bits": 4, **NEAREST}, MOMENTUM),
     "Hush 1/270, 3 bits": ({"name": "hush", "m": 0.0036, "bits": 3, **NEAREST}, MOMENTUM),
     "Ditto, two rates": ({"name": "ditto"}, APART),
-    "Hush 1/27, two rates": ({"name": "hush", "m": 0.037}, APART),
-    "Hush 1/270, two rates": ({"name": "hush", "m": 0.0036}, APART),
-    "Hush 1/9, a bit, two rates": ({"name": "hush", "m": 0.111, **BIT}, APART),
-    "Hush 1/90, a bit, two rates": ({"name": "hush", "m": 0.0108, **BIT}, APART),
+    "Hush 1/27, two rates": ({"name": "hush", **THREE}, APART),
+    "Hush 1/270, two rates": ({"name": "hush", **THREE, "m": 0.0036}, APART),
+    "Hush 1/9, a bit, two rates": ({"name": "hush", "m": 0.111, "bits": 1}, APART),
+    "Hush 1/90, a bit, two rates": ({"name": "hush", "m": 0.0108, "bits": 1}, APART),
+    "Hush 1/10, two rates": ({"name": "hush", "m": 0.0952}, APART),
+    "Hush 1/108, two rates": ({"name": "hush", "m": 0.00926}, APART),
     "fixed subspace 1/25": ({"name": "hush", "m": 0.04, **RANDOM, "projection": {"name": "fold"}}, MOMENTUM),
+    "fixed subspace 1/27, two rates": ({"name": "hush", **THREE, "projection": {"name": "fold"}}, APART),
     "MAPA 1/400": ({"name": "hush", "m": 0.0025, **RANDOM, "projection": DENSE}, MOMENTUM),
     "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),
     "Ditto, sign": ({"name": "ditto", "run": {"codec": "sign"}}, MOMENTUM),
@@ -121,7 +124,7 @@ AGGREGATORS = {"mean": "mean", "median": "coordinate-median", "geometric": "geom
 AGGREGATORS |= {"trimmed": "trimmed-mean", "clipped": "norm-clipping", "Krum": "multi-krum"}
 ATTACKS: Spec = {"sign flip": {"name": "sign-flip", "tau": 10}, "ALIE": "alie"}
 ATTACKS |= {"inner product": "ipm", "min-max": "min-max"}
-# One part of Hush changed at a time.
+# One part of Hush changed at a time, in its way of 3 bits without a rotation.
 PARTS: dict[str, Spec] = {
     "as it is": {},
     "hash": {"projection": {"name": "hash", "fresh": True}},
@@ -140,6 +143,7 @@ PARTS: dict[str, Spec] = {
     "2 bits, the same bytes": {"bits": 2, "m": 0.0555},
     "1 bit, the same bytes": {"bits": 1, "m": 0.111},
     "1 bit, rotated, the same bytes": {"bits": 1, "m": 0.111, "rotate": True},
+    "2 bits up and 1 down, rotated, the same bytes": {"bits": [2, 1], "m": 0.0952, "rotate": True},
     "rotated": {"rotate": True},
     "32 bits, the same bytes": {"bits": None, "m": 0.0035},
     **{f"beta {beta}": {"beta": beta} for beta in (0.0, 0.3, 0.9)},
@@ -232,7 +236,7 @@ def best(name: str, folders: list[Path]) -> Spec:
 def attacks(folders: list[Path]) -> Spec:
     """Ditto and Hush as the trials of mnist-60 chose them, without attackers, each with every aggregator."""
     kept = chosen("mnist-60", folders)
-    two = {"Ditto": "Ditto, two rates", "Hush": "Hush 1/27, two rates"}
+    two = {"Ditto": "Ditto, two rates", "Hush": "Hush 1/10, two rates"}
     if absent := [label for label in ("Local", *two.values()) if label not in kept]:
         raise SystemExit(f"no trial to take from {', '.join(map(str, folders))}: {'; '.join(absent)}")
     methods: dict[str, Spec] = {"Local": kept["Local"]}
@@ -248,7 +252,7 @@ def attacks(folders: list[Path]) -> Spec:
 
 
 def parts(name: str, lr: float) -> Spec:
-    made = {label: spec(name, {"name": "hush"} | change, lr) for label, change in PARTS.items()}
+    made = {label: spec(name, {"name": "hush"} | THREE | change, lr) for label, change in PARTS.items()}
     return settings(name, made, 5)
 
 

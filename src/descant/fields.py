@@ -72,6 +72,8 @@ def in_range(said: str, kinds: tuple[Any, ...], cls: Any, name: str, given: Mapp
     """
     if int not in kinds or float in kinds or not (isinstance(cls, type) and is_dataclass(cls)):
         return said
+    if _WORDS[int] not in said:  # it says something else
+        return said
     for others in (given, {}):
         what = _asked(cls, name, {**others, name: _BELOW_ALL})
         # What is said of every number is no range: that another field is missing, say.

@@ -54,13 +54,21 @@ def _problem(kind: Any, messages: list[str], also: str) -> str:
     """What is wrong with a value: what every type that is allowed asks for, or what one of them says of it."""
     several = get_origin(kind) in (Union, UnionType)
     told = messages if several else messages[:1]
+    lists = [f"a list of {len(get_args(one))} of these" for one in get_args(kind) if several and _is_fixed(one)]
+    if lists:  # what is said of their length, and of one that is missing, says nothing of the others
+        told = [message for message in told if message.startswith(_SHOULD) and "array" not in message]
     if not all(message.startswith(_SHOULD) for message in told):
         return f"{messages[0][0].lower()}{messages[0][1:]}"
     asked = [message.removeprefix(_SHOULD) for message in told]
-    asked = [_WORDS.get(one, one) for one in asked]
+    asked = [*(_WORDS.get(one, one) for one in asked), *lists]
     if several and NoneType in get_args(kind):
         asked.append("nothing")
     return f"it must be {' or '.join(dict.fromkeys([*asked, *([also] if also else [])]))}"
+
+
+def _is_fixed(kind: Any) -> bool:
+    """Whether a type is that of a list of so many values."""
+    return get_origin(kind) is tuple and ... not in get_args(kind)
 
 
 def _usable(value: Any) -> bool:

@@ -16,7 +16,7 @@ def test_it_prints_a_row_for_every_kind_beside_ditto() -> None:
     assert done.returncode == 0, done.stderr
     table = done.stdout.split("x Ditto\n")[1].splitlines()
     assert [row.split("  ")[0] for row in table] == [
-        *("Ditto", "Hush, m = d / 25", "a bit, m = d / 9", "Hush, m = d / 400"),
+        *("Ditto", "Hush", "3 bits, m = d / 27", "Hush, m = d / 400"),
         *("the same, hash", "the same, hadamard"),
     ]
     assert table[0].endswith("1.00") and all(float(row.split()[-2]) > 0 for row in table)

@@ -75,7 +75,7 @@ def test_a_folder_without_a_table_of_robustness_is_named(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_the_chart_has_a_point_a_method_and_a_line_for_who_sends_nothing(tmp_path: Path) -> None:
     settings = yaml.safe_load((EXAMPLES / "hush.yaml").read_text()) | SMALL
-    some = ("Local", "Ditto", "Hush 1/27", "Hush 1/9")
+    some = ("Local", "Ditto", "Hush 1/10", "Hush 1/27, 3 bits")
     settings["methods"] = {label: settings["methods"][label] for label in some}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     compared = dc.compare(tmp_path / "small.yaml", out=tmp_path / "runs")
@@ -100,10 +100,10 @@ def test_the_chart_has_a_point_a_method_and_a_line_for_who_sends_nothing(tmp_pat
         half = 12.706 * rows[label]["test_accuracy_spread"] / 2**0.5
         assert reach is not None and float(reach[2]) - float(reach[1]) == pytest.approx(2 * half, abs=1e-9)
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["chart.svg"]
-    python("hush/chart.py", "runs", "one.svg", "One", "Hush 1/9", cwd=tmp_path)
+    python("hush/chart.py", "runs", "one.svg", "One", "Hush 1/27, 3 bits", cwd=tmp_path)
     drawn_alone = (tmp_path / "one.svg").read_text()
-    assert "method: Hush 1/9" in drawn_alone and "method: Ditto" not in drawn_alone
-    with pytest.raises(SystemExit, match="no run in runs is called 'nobody': there are Ditto, Hush 1/27"):
+    assert "method: Hush 1/27, 3 bits" in drawn_alone and "method: Ditto" not in drawn_alone
+    with pytest.raises(SystemExit, match="no run in runs is called 'nobody': there are Ditto, Hush 1/10"):
         python("hush/chart.py", "runs", "one.svg", "One", "nobody", cwd=tmp_path)
 
 

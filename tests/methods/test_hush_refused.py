@@ -25,6 +25,9 @@ from tests.methods.hush_loop import FULL, M, run
         ("m", -0.1),
         ("bits", 0),
         ("bits", 17),
+        ("bits", (2, 0)),
+        ("bits", (17, 1)),
+        ("bits", (2, 1, 1)),
         ("pool", 0),
         ("beta", 1.0),
         ("lam", -1.0),
@@ -32,7 +35,7 @@ from tests.methods.hush_loop import FULL, M, run
         ("shared_lr", 0.0),
     ],
 )
-def test_fields_that_make_no_sense_are_refused(field: str, value: float) -> None:
+def test_fields_that_make_no_sense_are_refused(field: str, value: Any) -> None:
     with pytest.raises(SettingError, match=f"Hush.{field} = "):
         Hush(**{field: value})
 
@@ -40,7 +43,7 @@ def test_fields_that_make_no_sense_are_refused(field: str, value: float) -> None
 def test_a_dimension_below_one_is_a_share(data: FederatedData, linear: Task) -> None:
     share, number = (run(linear, data, Hush(**FULL | {"m": m})) for m in (1 / 3, M))
     assert torch.equal(held.shared(share), held.shared(number))
-    assert Hush().dim(79_510) == 2942 and Hush(m=0.04).dim(3) == 1
+    assert Hush().dim(79_510) == 7569 and Hush(m=0.04).dim(3) == 1
 
 
 def test_more_dimensions_than_the_model_has_are_refused(data: FederatedData, linear: Task) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,20 @@ from tests.methods.runs import SEED, N, Vector, cohort_of, column, far
 
 def said(task: Task, data: FederatedData, method: Hush) -> tuple[list[Vector], Run]:
     """The q of every step, read from the bytes that were said, by bits, and turned back; and the whole run."""
-    assert method.bits is not None
+    wide = method.bits_down
+    assert wide is not None
     steps = []
     for rounds in range(1, ROUNDS + 1):  # a shorter run is the beginning of a longer one
         done = run(task, data, method, rounds=rounds, cohort=3)
         server = held.by_server(done)
         octets = method.said(server["q"], server["span"]).numpy()
         span, bits = octets[:8].view(np.float64)[0], np.unpackbits(octets[8:], bitorder="little")
-        weights = 2 ** np.arange(method.bits)
-        points = np.array([int(bits[i * method.bits :][: method.bits] @ weights) for i in range(M)])
-        half = 2 ** (method.bits - 1) - 1  # a grid that holds zero has so many points on each side of it
-        read = -span * (points - half) / half if span < 0 else span * (2 * points / (2**method.bits - 1) - 1)
+        weights = 2 ** np.arange(wide)
+        points = np.array([int(bits[i * wide :][:wide] @ weights) for i in range(M)])
+        half = 2 ** (wide - 1) - 1  # a grid that holds zero has so many points on each side of it
+        read = -span * (points - half) / half if span < 0 else span * (2 * points / (2**wide - 1) - 1)
         steps.append(rotation(SEED, rounds).T @ read if method.rotate else read)
-        assert len(octets) == 8 + -(-M * method.bits // 8)
+        assert len(octets) == 8 + -(-M * wide // 8)
     return steps, done
 
 
@@ -52,9 +54,11 @@ def rotation(seed: int, step: int) -> Vector:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("rotate", [False, True])
 @pytest.mark.parametrize("nearest", [False, True])
-@pytest.mark.parametrize(("bits", "pool", "beta"), [(8, None, 0.6), (3, 2, 0.6), (4, 2, 0.0), (1, 1, 0.9)])
+@pytest.mark.parametrize(
+    ("bits", "pool", "beta"), [(8, None, 0.6), (3, 2, 0.6), (4, 2, 0.0), (1, 1, 0.9), ((2, 1), 2, 0.6)]
+)
 def test_all_parties_build_w_from_what_was_said(
-    data: FederatedData, linear: Task, bits: int, pool: int | None, beta: float, nearest: bool, rotate: bool
+    data: FederatedData, linear: Task, bits: Any, pool: int | None, beta: float, nearest: bool, rotate: bool
 ) -> None:
     """Step by step; and, with a pool, from the sums of each subspace."""
     method = Hush(**FULL | {"bits": bits}, pool=pool, beta=beta, nearest=nearest, rotate=rotate)
@@ -152,3 +156,20 @@ def test_clients_rotate_too_where_the_codec_is_the_methods_own(data: FederatedDa
         for codec in ("native", Uniform(bits=2, nearest=True, rotate=True), Uniform(bits=2, nearest=True))
     )
     assert torch.equal(ours, same) and far(ours, other) > 1e-3
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize("bits", [1, 5])
+def test_clients_may_round_to_other_bits_than_the_server(
+    data: FederatedData, linear: Task, bits: int, rotate: bool
+) -> None:
+    """That is the codec `uniform` in their bits, under a server that says its own as ever."""
+    plain = Hush(**FULL | {"bits": bits}, rotate=rotate)
+    ours = run(linear, data, replace(plain, bits=(4, bits)), cohort=3)
+    same = run(linear, data, plain, cohort=3, codec=Uniform(bits=4, nearest=True, rotate=rotate))
+    other = run(linear, data, plain, cohort=3)
+    assert torch.equal(held.shared(ours), held.shared(same)) and far(held.shared(ours), held.shared(other)) > 1e-6
+    assert column(ours, "bytes_up") == [3 * (8 + -(-M * 4 // 8) + 4)] * ROUNDS, (
+        "a span, 20 bits, a number of examples"
+    )
+    assert column(ours, "bytes_down") == column(other, "bytes_down"), "what the server says is as long as before"

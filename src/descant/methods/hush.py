@@ -41,8 +41,8 @@ class Hush(Descent):
     """Hush: Ditto whose shared model w is trained, round by round, in a new random subspace of `m` dimensions.
 
     All parties derive S_t, an `m` x d matrix with orthonormal rows, from the seed and the number of the step. A
-    client takes its steps on q, at w + U' q with U = sqrt(g) S_t, and sends q, in `bits` bits a number. The server
-    combines them, and says the result q in as many bits; all go on from what it said:
+    client takes its steps on q, at w + U' q with U = sqrt(g) S_t, and sends q, in few bits a number. The server
+    combines them, and says the result q, in few bits too; all go on from what it said:
 
         velocity <- beta velocity + U' q,    w <- w + velocity.
 
@@ -55,10 +55,14 @@ class Hush(Descent):
     so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
     subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
     (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
-    same in all rounds. Numbers are rounded to the `nearest` of 2^bits even steps, of the width that fits them best;
-    with `nearest` off at random, so that the mean is right. `bits` = None sends numbers as they are. With `rotate`,
-    q is turned by a random rotation of its `m` dimensions before it is rounded, up and down, and what is rounded to
-    the nearest is made longer, so that the mean over rotations is right (see the codec `uniform`).
+    same in all rounds.
+
+    `bits` are those of a number that a client sends, and of one that the server says, or one number for both; None
+    sends numbers as they are. What the server says is fetched by everyone who missed it, so that its bits cost
+    more. Numbers are rounded to the `nearest` of 2^bits even steps, of the width that fits them best; with
+    `nearest` off at random, so that the mean is right. With `rotate`, q is turned by a random rotation of its `m`
+    dimensions before it is rounded, up and down, and what is rounded to the nearest is made longer, so that the
+    mean over rotations is right (see the codec `uniform`).
     """
 
     name: ClassVar[str] = "hush"
@@ -69,10 +73,10 @@ class Hush(Descent):
     default_work: ClassVar[Work] = Work(steps=20)
     rank: ClassVar[int] = 500  # r: of the directions in which the loss is curved most, about how many there are
 
-    m: int | float = 0.037
-    bits: int | None = 3
+    m: int | float = 0.0952
+    bits: int | tuple[int, int] | None = (2, 1)
     nearest: bool = True
-    rotate: bool = False
+    rotate: bool = True
     pool: int | None = None
     beta: float = 0.6
     lam: float = 1.0
@@ -85,7 +89,8 @@ class Hush(Descent):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_dim(self)
-        require(self, "bits", self.bits is None or 1 <= self.bits <= 16, "from 1 to 16, or nothing")
+        given = [bits for bits in (self.bits_up, self.bits_down) if bits is not None]
+        require(self, "bits", all(1 <= bits <= 16 for bits in given), "from 1 to 16, or nothing")
         require(self, "pool", self.pool is None or self.pool >= 1, "a positive number, or nothing")
         drawn_anew = self.pool is None or self.projection.fresh
         require(self, "pool", drawn_anew, "nothing where the projection is one for ever (not `fresh`)")
@@ -94,6 +99,16 @@ class Hush(Descent):
         positive = self.shared_lr is None or isinstance(self.shared_lr, ByRound) or self.shared_lr > 0
         require(self, "shared_lr", positive, "a positive number, or nothing")
         require(self, "gain", self.gain is None or self.gain > 0, "a positive number, or nothing")
+
+    @property
+    def bits_up(self) -> int | None:
+        """The bits of a number that a client sends."""
+        return self.bits[0] if isinstance(self.bits, tuple) else self.bits
+
+    @property
+    def bits_down(self) -> int | None:
+        """The bits of a number that the server says."""
+        return self.bits[1] if isinstance(self.bits, tuple) else self.bits
 
     def check_run(self, rounds: int, layout: Layout) -> None:
         check_fit(self, layout)
@@ -192,26 +207,28 @@ class Hush(Descent):
 
     def heard(self, q: Tensor, ctx: Context, key: Tensor | None) -> tuple[Tensor, Tensor]:
         """q [m] as everyone hears it, rotated as a `key` says, on points of a grid, and the span [1] of that."""
-        if self.bits is None:
+        bits = self.bits_down
+        if bits is None:
             return q, torch.zeros_like(q[:1])
         if key is not None:
             q = rotated(q[None], key)[0]
         if self.nearest:
-            span = fitting(q[None], self.bits)
-            points = nearest(q[None], span, self.bits)
+            span = fitting(q[None], bits)
+            points = nearest(q[None], span, bits)
             if key is not None:
-                span = unbiased(q[None], span, self.bits)
+                span = unbiased(q[None], span, bits)
         else:
             span = q.abs().amax(0, keepdim=True)[None]
-            points = rounded(q[None], span, self.bits, ctx.uniform("hush", (1, len(q))))
-        return on_grid(points, span, self.bits)[0], span[0]
+            points = rounded(q[None], span, bits, ctx.uniform("hush", (1, len(q))))
+        return on_grid(points, span, bits)[0], span[0]
 
     def said(self, q: Tensor, span: Tensor) -> Tensor:
         """The bytes of a q [m] that is `heard`: the span of the grid, and its points in few bits."""
-        if self.bits is None:
+        bits = self.bits_down
+        if bits is None:
             return q.contiguous().view(torch.uint8)
-        points = nearest(q[None], span[None], self.bits)
-        return torch.cat([span.view(torch.uint8), packed(points, self.bits)[0]])
+        points = nearest(q[None], span[None], bits)
+        return torch.cat([span.view(torch.uint8), packed(points, bits)[0]])
 
     @property
     def turns(self) -> bool:
@@ -223,7 +240,8 @@ class Hush(Descent):
 
     @property
     def rounding(self) -> Rounding | None:
-        return None if self.bits is None else Rounding(self.bits, nearest=self.nearest, rotate=self.rotate)
+        bits = self.bits_up
+        return None if bits is None else Rounding(bits, nearest=self.nearest, rotate=self.rotate)
 
     @property
     def sends(self) -> Mapping[str, Sent]:

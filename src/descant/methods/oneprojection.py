@@ -29,8 +29,8 @@ class OneProjection(Hush):
 
     The server, the personal models, rounding and bytes are Hush's, and so are the other fields. With `feedback`, g
     is 1 by default: what is left, (I - g S'S) u, must not be longer than u. Without it e is 0 and g is Hush's, so
-    that one step of plain descent a round is Hush exactly. What the rounding to `bits` changes is not kept, nor
-    is a message that got lost.
+    that one step of plain descent a round is Hush exactly. `bits` are those of a number on its way up and down, as
+    in Hush. What rounding changes is not kept, nor is a message that got lost.
     """
 
     name: ClassVar[str] = "one-projection"
