@@ -2,6 +2,7 @@
 
 python benchmarks/gpu.py                     all rows, in about four minutes on an H200
 python benchmarks/gpu.py --only mlp-248,lenet --precision tf32
+python benchmarks/gpu.py --any-order         sums in any order, as those that plain PyTorch takes
 python benchmarks/gpu.py --seconds 200       rows that have not begun by then are left out
 python benchmarks/gpu.py --profile           where the time of a round goes, in place of the rates
 """
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(KEYS), help=f"some of {','.join(KEYS)}")
     parser.add_argument("--precision", choices=("full", "tf32", "bf16"), default="full")
     parser.add_argument("--mode", choices=("auto", "compile", "vmap", "loop"), help="auto unless a row has its own")
+    parser.add_argument("--any-order", action="store_true", help="sums in any order, as plain PyTorch takes them")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after so many seconds")
     parser.add_argument("--profile", action="store_true", help="look at single rounds of the rows")
     parser.add_argument("--results", type=Path, help="a file for the figures, written after every row")
@@ -43,6 +45,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.error("there is no GPU that torch can use")
     wanted, precision = arguments.only.split(","), arguments.precision
+    how = {"precision": precision, "deterministic": not arguments.any_order}
     if arguments.profile:
         for row in ROWS:
             if row.key in wanted:
@@ -52,7 +55,8 @@ def main() -> None:
     bandwidth, rate = hardware()
     # What stands beside our runs is as exact as they are: torch would take TF32 for convolutions.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "full"
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {precision}: ", end="")
+    order = ", sums in any order" if arguments.any_order else ""
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {precision}{order}: ", end="")
     print(f"{bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.1f} TFLOP/s in a large product", flush=True)
     found: dict[str, Any] = {"bandwidth": bandwidth, "rate": rate}
     everything: list[Row | Setup] = [*ROWS, *SETUPS]
@@ -64,9 +68,9 @@ def main() -> None:
             continue
         spent, mode = Spent(), arguments.mode or each.mode
         if isinstance(each, Row):
-            found[each.key] = show(each, mode, precision, bandwidth, rate, spent)
+            found[each.key] = show(each, mode, how, bandwidth, rate, spent)
         else:
-            found[each.key] = whole(each, mode, precision, spent)
+            found[each.key] = whole(each, mode, how, spent)
         found[each.key]["spent"] = spent.stages
         print(f"  {spent}; {time.perf_counter() - began:.0f} s up to here", flush=True)
         if arguments.results is not None:
@@ -74,7 +78,7 @@ def main() -> None:
     print(f"\n{time.perf_counter() - began:.0f} s in all")
 
 
-def show(row: Row, mode: Mode, precision: str, bandwidth: float, rate: float, spent: Spent) -> dict[str, Any]:
+def show(row: Row, mode: Mode, how: dict[str, Any], bandwidth: float, rate: float, spent: Spent) -> dict[str, Any]:
     """Time a row and print it: client-steps a second, and what part of them the hardware would allow."""
     data = row.data()
     torch.manual_seed(0)
@@ -82,7 +86,7 @@ def show(row: Row, mode: Mode, precision: str, bandwidth: float, rate: float, sp
     moved, counted = row.least(dc.Task(model), operations(model, data.train.inputs[: row.batch]))
     least = max(moved / bandwidth, counted / rate)  # seconds a step of all clients
     spent.on("data")
-    clock, about = simulated(row, model, data, mode, precision)
+    clock, about = simulated(row, model, data, mode, how)
     spent.on_run(clock.marks)
     rates = {
         "simulate": row.working * row.steps / clock.round_seconds,
@@ -91,7 +95,7 @@ def show(row: Row, mode: Mode, precision: str, bandwidth: float, rate: float, sp
     }
     beside: dict[str, float] = {}
     if row.beside:
-        beside = state_beside(row, model, data, mode, precision, clock.round_seconds)
+        beside = state_beside(row, model, data, mode, how, clock.round_seconds)
         rates["state in host memory"] = row.working * row.steps / beside["seconds"]
         spent.on("again with the state in host memory")
     rates["plain loop"] = row.clients / plain_loop(row, model, data)
@@ -110,7 +114,7 @@ def show(row: Row, mode: Mode, precision: str, bandwidth: float, rate: float, sp
         to, back = beside["to"] / 1e6, beside["back"] / 1e6
         print(f"  on average {to:,.0f} MB a round went there, evaluations with it, and {back:,.0f} MB back")
         print(
-            f"  a round takes {shown:.0%} of that longer (0 %: all behind work; above 100 %: the processor's part)"
+            f"  a round takes {shown:.0%} of that longer (0 %: all behind work; above 100 %: more than the copies)"
         )
     for note in about["fallbacks"]:
         print(f"  note: {note}")
@@ -118,7 +122,7 @@ def show(row: Row, mode: Mode, precision: str, bandwidth: float, rate: float, sp
 
 
 def simulated(
-    row: Row, model: nn.Module, data: dc.FederatedData, mode: Mode, precision: str
+    row: Row, model: nn.Module, data: dc.FederatedData, mode: Mode, how: dict[str, Any]
 ) -> tuple[Clock, dict[str, Any]]:
     """The times of a row's rounds, with evaluation now and then, and how it was carried out."""
     clock = Clock.of_row(row.rounds, _SECONDS)
@@ -129,8 +133,8 @@ def simulated(
         rounds=_LONG,
         cohort=row.cohort,
         mode=mode,
-        precision=precision,  # type: ignore[arg-type]
         device="cuda",
+        **how,
         evaluate=dc.Evaluation(every=EVERY, parts=("test",)),
         keep_models="none",
         callbacks=clock,
@@ -139,11 +143,11 @@ def simulated(
 
 
 def state_beside(
-    row: Row, model: nn.Module, data: dc.FederatedData, mode: Mode, precision: str, on_gpu: float
+    row: Row, model: nn.Module, data: dc.FederatedData, mode: Mode, how: dict[str, Any], on_gpu: float
 ) -> dict[str, float]:
     """The seconds of a median round with the clients' state in host memory, and what its copies take alone."""
     with in_host_memory() as travelled:
-        clock, _ = simulated(row, model, data, mode, precision)
+        clock, _ = simulated(row, model, data, mode, how)
     if not travelled.times:
         raise RuntimeError(f"{row.key}: no state has travelled; the row needs a method whose clients hold some")
     one_way = row.working * travelled.row
@@ -153,7 +157,7 @@ def state_beside(
     return {"seconds": clock.round_seconds, "bytes": 2.0 * one_way, "copies": copies, "shown": shown, **moved}
 
 
-def whole(setup: Setup, mode: Mode, precision: str, spent: Spent) -> dict[str, Any]:
+def whole(setup: Setup, mode: Mode, how: dict[str, Any], spent: Spent) -> dict[str, Any]:
     """Time a whole run as another project does, from the first round on, and a plain loop's part of it."""
     row, data = setup.row, setup.data()
     torch.manual_seed(0)
@@ -167,8 +171,8 @@ def whole(setup: Setup, mode: Mode, precision: str, spent: Spent) -> dict[str, A
         rounds=setup.of,
         cohort=setup.part or setup.cohort,
         mode=mode,
-        precision=precision,  # type: ignore[arg-type]
         device="cuda",
+        **how,
         evaluate=dc.Evaluation(every=setup.every, parts=("test",), models=("shared",)),
         keep_models="none",
         callbacks=clock,

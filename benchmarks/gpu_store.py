@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,23 +28,24 @@ class Travelled:
 @contextmanager
 def in_host_memory() -> Iterator[Travelled]:
     """Let no state have room on the GPU, and see what travels."""
-    seen, share, bring, send = Travelled(), store._SHARE, Streams.bring, Streams.send
+    seen, share, gather, scatter = Travelled(), store._SHARE, Streams.gather, Streams.scatter
 
-    def brings(self: Streams, rows: Tree) -> tuple[Tree, Done]:
+    def gathers(self: Streams, names: Iterable[str], who: Tensor, after: Done | None) -> tuple[Tree, Done]:
+        rows, done = gather(self, names, who, after)
         seen.to += sum(map(_bytes, rows.values()))
-        return bring(self, rows)
+        return rows, done
 
-    def sends(self: Streams, rows: Tree, into: Tree, aside: bool) -> Done:
-        seen.row = sum(_bytes(leaf[0]) for leaf in into.values())
+    def scatters(self: Streams, rows: Tree, who: Tensor, aside: bool) -> Done:
+        seen.row = sum(_bytes(leaf[0]) for leaf in rows.values())
         seen.times += 1
-        seen.back += sum(map(_bytes, into.values()))
-        return send(self, rows, into, aside)
+        seen.back += sum(map(_bytes, rows.values()))
+        return scatter(self, rows, who, aside)
 
-    store._SHARE, Streams.bring, Streams.send = 0.0, brings, sends  # type: ignore[method-assign]
+    store._SHARE, Streams.gather, Streams.scatter = 0.0, gathers, scatters  # type: ignore[method-assign]
     try:
         yield seen
     finally:
-        store._SHARE, Streams.bring, Streams.send = share, bring, send  # type: ignore[method-assign]
+        store._SHARE, Streams.gather, Streams.scatter = share, gather, scatter  # type: ignore[method-assign]
 
 
 def _bytes(leaf: Tensor) -> int:
@@ -64,6 +65,6 @@ def copy_seconds(size: int) -> float:
 def share_shown(beside: float, on_gpu: float, copies: float) -> float:
     """What part of the seconds of the copies a round takes longer: 0 if all are hidden behind work, 1 if none are.
 
-    More than 1 is what the processor does for them.
+    More than 1 is what is done for them besides.
     """
     return (beside - on_gpu) / copies

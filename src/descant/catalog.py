@@ -24,6 +24,7 @@ from descant.data import PARTITIONS, DataError, FederatedData, Partition
 from descant.datasets import DATASETS
 from descant.errors import SettingError, TaskError, names_field, renamed, shown, unknown
 from descant.fields import in_range
+from descant.hooks import check_declared, check_hooks
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
@@ -267,16 +268,23 @@ def _refuse_other_kinds(kind: str, name: str, found: Any) -> None:
     if inspect.isabstract(found):
         left = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise SettingError(f"'{name}' is no complete {singular}: it has no {left} yet")
-    refuse_unsaid(kind, f"'{name}'", found)
+    refuse_incomplete(kind, f"'{name}'", found)
 
 
-def refuse_unsaid(kind: str, called: str, found: Any) -> None:
-    """Refuse a class, or an object of one, that does not say what every part of its kind says of itself."""
+def refuse_incomplete(kind: str, called: str, found: Any) -> None:
+    """Refuse a class, or an object of one, that does not say what every part of its kind says of itself, or has a
+    hook that cannot be called as those of its kind are."""
     said = _SAID if kind == "methods" else _SAID[:1]
     if unsaid := [
         each for each in said if each in inspect.get_annotations(BASES[kind]) and not hasattr(found, each)
     ]:
         raise SettingError(f"{called} is no complete {_singular(kind)}: set {', '.join(unsaid)} in its class")
+    check_hooks(cls := found if isinstance(found, type) else type(found), BASES[kind])
+    check_declared(called, cls, BASES[kind])
+    for field in fields(found) if is_dataclass(found) and not isinstance(found, type) else ():
+        held = getattr(found, field.name)  # a part of its own, such as a solver
+        for base in (base for base in NESTED if isinstance(held, base)):
+            refuse_incomplete(NESTED[base], f"{called}.{field.name}", held)
 
 
 def _path_of(base: type) -> str:

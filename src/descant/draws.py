@@ -34,7 +34,6 @@ _UPPER = -1 << _LOW
 _SHORT, _THREADS_OF_SHORT, _THREADS_OF_LONG = 320, 4, 2
 _SHORT_ON_GPU = 1024  # examples that one kernel sorts: with more it takes long to compile
 _HELD_EPOCHS = 8  # of a client, in which a kernel is held against the processor
-_LONGEST = 300  # letters of what a compiler says
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
@@ -183,8 +182,7 @@ class _Tried:
                 raise
             except Exception as error:  # of many kinds: there is no compiler, say
                 self._fails = True
-                why = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
-                warnings.warn(SlowWarning(f"{self._said} ({why})"), stacklevel=2)
+                warnings.warn(SlowWarning.since(error, self._said), stacklevel=2)
         return self._otherwise(*arguments)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+_LONGEST_WHY = 300  # letters of what a compiler says
 _LONGEST = 200  # characters of a value in an error
 _OWN = re.compile(r"(?:([\w+-]+)(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
 
@@ -82,6 +83,11 @@ class NoTieWarning(UserWarning):
 
 class SlowWarning(UserWarning):
     """Work that is carried out, with the same result, more slowly than it could be here."""
+
+    @classmethod
+    def since(cls, error: Exception, said: str) -> SlowWarning:
+        """What is said, and in one line the error that is the reason for it."""
+        return cls(f"{said} ({' '.join(f'{type(error).__name__}: {error}'.split())[:_LONGEST_WHY]})")
 
 
 def shown(value: object) -> str:

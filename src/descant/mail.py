@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Literal, NamedTuple
 
 import torch
@@ -186,10 +187,9 @@ class Mail(Mapping[str, Tensor]):
 
     def finite(self) -> Tensor:
         """Which messages [S] hold finite numbers only."""
-        usable = torch.ones_like(self.clients, dtype=torch.bool)
-        for leaf in self.leaves.values():
-            usable &= rows_finite(leaf)
-        return usable
+        overflow = (leaf for leaf in self.leaves.values() if leaf.is_floating_point() or leaf.is_complex())
+        found = [rows_finite(leaf) for leaf in overflow]
+        return reduce(torch.logical_and, found) if found else torch.ones_like(self.clients, dtype=torch.bool)
 
 
 def _apart(leaf: Tensor, reference: Tensor) -> Tensor:

@@ -89,11 +89,11 @@ def test_state_goes_back_to_where_it_was() -> None:
     from descant.state import store
     from descant.state.streams import Streams
 
-    before = (store._SHARE, Streams.bring, Streams.send)
+    before = (store._SHARE, Streams.gather, Streams.scatter)
     with in_host_memory() as travelled:
         assert store._SHARE == 0.0
         store.ClientStore(3, lambda who: {"v": torch.zeros(len(who), 2)})  # on the processor nothing travels
-    assert (store._SHARE, Streams.bring, Streams.send) == before and travelled.times == 0
+    assert (store._SHARE, Streams.gather, Streams.scatter) == before and travelled.times == 0
     assert share_shown(beside=0.015, on_gpu=0.010, copies=0.005) == pytest.approx(1.0)
 
 
@@ -104,13 +104,13 @@ def test_what_travels_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from descant.state.streams import Streams
     from tests.state.deferred import Deferred
 
-    ways = Deferred()
-    monkeypatch.setattr(Streams, "bring", lambda self, rows: ways.bring(rows))
-    monkeypatch.setattr(Streams, "send", lambda self, rows, into, aside: ways.send(rows, into, aside))
+    ways, streams = Deferred(), Streams.__new__(Streams)
+    ways.allocate(7, {"v": ((2,), torch.float32)})
+    monkeypatch.setattr(Streams, "gather", lambda self, names, who, after: ways.gather(names, who, after))
+    monkeypatch.setattr(Streams, "scatter", lambda self, rows, who, aside: ways.scatter(rows, who, aside))
     with in_host_memory() as travelled:
-        rows = {"v": torch.zeros(3, 2)}
-        Streams.send(Streams.__new__(Streams), rows, {"v": torch.empty(3, 2)}, aside=True)
-        Streams.bring(Streams.__new__(Streams), {"v": torch.zeros(5, 2)})
+        Streams.scatter(streams, {"v": torch.zeros(3, 2)}, torch.tensor([6, 0, 3]), aside=True)
+        Streams.gather(streams, ["v"], torch.arange(5), None)
     assert store._SHARE > 0
     assert (travelled.row, travelled.times, travelled.back, travelled.to) == (8, 1, 24, 40)
 

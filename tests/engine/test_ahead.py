@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import descant as dc
 from descant.attacks import OptimizedBackdoor, SignFlip
-from descant.engine import unread
+from descant.engine import unread, view
 from descant.engine.surroundings import Surroundings
 from descant.execution.batches import Schedule
+from descant.execution.chance import run_watched
 from descant.methods import AFL, L2SGD, Ditto, FedAvg, Local, Method, PerFedAvg, Work
 from tests import held
 
@@ -35,12 +37,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
     found: list[tuple[int, str, int]] = []
     plain = Surroundings.schedule
 
-    def watched(
-        self: Surroundings, clients: Tensor, share: Tensor, work: Work, address: tuple[int, str, int]
-    ) -> Schedule:
+    def watched(self: Surroundings, clients: Tensor, work: Work, address: tuple[int, str, int]) -> Schedule:
         if (id(clients), work, address) in self.ahead:
             found.append(address)
-        return plain(self, clients, share, work, address)
+        return plain(self, clients, work, address)
 
     monkeypatch.setattr(Surroundings, "schedule", watched)
     return found
@@ -89,6 +89,38 @@ def test_every_round_but_the_first_finds_its_minibatches(
     monkeypatch.setattr(unread, "READ_LATER", ("cpu",))
     run(method, **settings)
     assert [address[-1] for address in taken] == list(range(2, ROUNDS + 1))
+
+
+@pytest.mark.parametrize("where", ["before the steps", "after them"])
+def test_a_round_that_memory_did_not_hold_is_billed_once(
+    where: str, taken: list[tuple[int, str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who works next is asked after the work: also of a round that is done again with fewer clients at once."""
+    plain = run(FedAvg(batch=8))
+    walks, failed = run_watched, list[int]()
+
+    def short(*given: Any) -> Any:
+        (schedule,) = given[-1]
+        if schedule.address[-1] < 3 or len(schedule.sizes) <= 5:
+            return walks(*given)
+        failed.append(schedule.address[-1])
+        if where == "after them":
+            walks(*given)
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(unread, "READ_LATER", ("cpu",))
+    monkeypatch.setattr(view, "run_watched", short)
+    again = run(FedAvg(batch=8))
+    assert failed == [3]
+    assert again.config["execution"]["fallbacks"] == [
+        "the memory did not hold 9 clients at once: 5 are trained at once"
+    ]
+    counts = [name for name in plain.rounds.columns if name != "seconds"]
+    assert again.rounds.select(counts).equals(plain.rounds.select(counts))
+    mine, theirs = again.history.spent[ROUNDS], plain.history.spent[ROUNDS]
+    assert all(np.array_equal(mine[kind], theirs[kind]) for kind in theirs)
+    torch.testing.assert_close(held.shared(again), held.shared(plain))
+    assert {address[-1] for address in taken} == {2, 3, 4, 5}, "those of round 3 were drawn in vain"
 
 
 def test_no_room_for_them_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:

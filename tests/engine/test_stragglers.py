@@ -54,8 +54,8 @@ def test_a_straggler_takes_a_part_of_its_steps(federation: Any, view: Any, epoch
     """Also of those of a single epoch; rounded up, so that each takes one at least."""
     local = view(federation(SIZES), stragglers=1.0)
     x = local.run(add_one, torch.zeros(7, 1), work=Work(epochs=epochs, batch=3), role="personal").squeeze(1)
-    asked = [epochs * -(-n // 3) for n in SIZES]
-    assert x.tolist() == [ceil(share * all) for share, all in zip(local.share.tolist(), asked, strict=True)]
+    asked, shares = [epochs * -(-n // 3) for n in SIZES], finished_share(5, 1, torch.arange(7), 1.0).tolist()
+    assert x.tolist() == [ceil(share * all) for share, all in zip(shares, asked, strict=True)]
     assert any(0 < steps < all for steps, all in zip(x.tolist(), asked, strict=True))
     assert local.finished.tolist() == [steps == all for steps, all in zip(x.tolist(), asked, strict=True)]
     assert not local.finished.all() and local.finished.any(), "a client of one step always finishes"
@@ -74,7 +74,7 @@ def test_a_method_learns_what_its_clients_did(federation: Any, view: Any) -> Non
         assert torch.equal(local.taken("shared/1").steps, again)
         assert torch.equal(local.taken().steps, shared + again + own)
         assert torch.equal(local.taken("personal").examples, local.n)
-        whole = local.share == 1
+        whole = finished_share(5, 1, torch.arange(len(sizes)), 0.5) == 1
         once = 2 * local.n + 2 * (5 // ((local.n + 1) // 2) * local.n)  # 5 minibatches of 2 may end within an epoch
         rest = 5 % ((local.n + 1) // 2) * 2
         assert torch.equal(local.taken("shared").examples[whole], (once + 2 * rest)[whole])

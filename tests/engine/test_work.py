@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from descant import Task
+from descant.engine.cohort import finished_share
 from descant.methods import Ditto, FedAvg, Gradient, Local, LpProj, Method, PFedMe, Until, Work
 from tests import held
 
@@ -62,7 +63,7 @@ def test_a_rule_stops_each_client_where_it_is_met(
 ) -> None:
     """A client stays at the x that met the rule; who never did is stopped by its cap, and counted."""
     local = view(federation((3,) * len(limits)), stragglers=stragglers)
-    caps = (local.share * cap).ceil().long().tolist()
+    caps = (finished_share(5, 1, torch.arange(len(limits)), stragglers) * cap).ceil().long().tolist()
 
     def step(x: Tensor, grad: Gradient, limit: Tensor) -> Until:
         grad(torch.zeros(len(x), 43, dtype=torch.float64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -57,6 +58,19 @@ def test_the_processor_computes_as_before() -> None:
     before = torch.are_deterministic_algorithms_enabled()
     with computing("cpu", "full"):
         assert torch.are_deterministic_algorithms_enabled() == before
+
+
+def test_whether_sums_have_an_order_is_recorded_and_asked_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(device="cpu").config["deterministic"] is True
+    assert run(device="cpu", deterministic=False).config["deterministic"] is False
+    asked: list[bool] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda on, warn_only: asked.append(on))
+    monkeypatch.setattr(torch.cuda, "device", lambda name: nullcontext())
+    for deterministic in (True, False):
+        before = torch.backends.cudnn.deterministic
+        with computing("cuda", "full", deterministic):
+            assert torch.backends.cudnn.deterministic == deterministic == asked[-1]
+        assert torch.backends.cudnn.deterministic == before and asked[-1] is False, "as it was"
 
 
 def test_where_memory_does_not_suffice_half_as_many_work_at_once(

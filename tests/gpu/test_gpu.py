@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,20 @@ def test_so_do_the_parts_of_a_run(more: dict[str, Any], tmp_path: Path) -> None:
     others = {"out": tmp_path / "b"} if "store" in more else {}
     ours, theirs = run(method, "cuda", **more, **folders), run(method, "cpu", mode="vmap", **more, **others)
     torch.testing.assert_close(held.personal(ours), held.personal(theirs), rtol=1e-7, atol=1e-9)
+
+
+def test_runs_that_are_kept_or_forgotten_hold_little_of_the_gpu() -> None:
+    """Graphs above all: none of a run that has ended stays, whether the run is kept or garbage."""
+    method, kept, taken = dc.methods.Ditto(steps=5, batch=8), [], []
+    wide = nn.Sequential(nn.Linear(12, 4000), nn.Tanh(), nn.Linear(4000, 3)).double()
+    for turn in range(12):
+        done = run(method, "cuda", mode="vmap", model=wide, rounds=2)
+        kept += [done] if turn % 2 else []
+        del done
+        gc.collect()
+        taken.append(torch.cuda.memory_reserved())
+    state = 7 * 2 * 64_003 * 8  # of the clients of a run, twice over
+    assert taken[-1] - taken[3] <= 8 * state
 
 
 @pytest.mark.parametrize("way", ["grouped", "unfolded", "direct"])
@@ -194,6 +209,17 @@ def test_a_run_says_how_exact_products_are_and_leaves_it_as_it_was(precision: st
     run(dc.methods.FedAvg(steps=2, batch=8), "cuda", precision=precision, progress=lambda _: during.add(allowed()))
     assert during == {(precision == "tf32",) * 2}
     assert allowed() == before
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_run_says_whether_sums_have_an_order_and_leaves_it_as_it_was(deterministic: bool) -> None:
+    def ordered() -> tuple[bool, bool]:
+        return torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic
+
+    before, during, method = ordered(), set[tuple[bool, bool]](), dc.methods.FedAvg(steps=2, batch=8)
+    run(method, "cuda", deterministic=deterministic, progress=lambda _: during.add(ordered()))
+    assert during == {(deterministic, deterministic)}
+    assert ordered() == before
 
 
 def test_auto_takes_the_gpu() -> None:

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from descant.draws import orders
+from descant.errors import SlowWarning
+from tests.gpu import waiting
 from tests.ordering import case
 
 pytestmark = [
@@ -22,7 +24,7 @@ EXAMPLES = (1, 2, 15, 16, 17, 50, 64, 160, 255, 300, 512, 1000, 1024, 1025, 3000
 def test_orders_are_the_processors(clients: int, epochs: int, examples: int) -> None:
     given = case(clients * examples, clients, epochs, examples)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # nothing falls back
+        warnings.simplefilter("error", SlowWarning)  # nothing falls back
         found = orders(*given.asked("cuda"))
     assert found.dtype == torch.int64 and found.cpu().equal(given.plainly())
 
@@ -55,8 +57,5 @@ def test_one_program_serves_all_shapes_of_like_length() -> None:
 def test_nobody_waits_for_orders() -> None:
     asked = case(0, 20, 3, 200).asked("cuda")
     orders(*asked)  # compiled, and held against the processor
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting.refused():
         orders(*asked)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

@@ -13,9 +13,12 @@ import torch
 from torch import nn
 
 import descant as dc
+import descant.state
+from descant.errors import SlowWarning
 from descant.mirrors import sent
 from descant.state import store, travel
 from descant.state.store import ClientStore
+from descant.state.streams import Streams
 from descant.trees import Tree
 from tests import held
 from tests.gpu.test_gpu import federation, run
@@ -120,7 +123,6 @@ def test_whatever_is_read_and_written_is_as_on_the_gpu(seed: int, monkeypatch: p
         for _ in range(chance.randint(0, 5)):
             busy = (busy @ busy).tanh()
         new = {name: leaf * 3 + step for name, leaf in mine.items()}
-        beside.collect()
         beside.ahead(then, who)
         beside.scatter(who, new)
         for leaf in new.values():
@@ -131,6 +133,7 @@ def test_whatever_is_read_and_written_is_as_on_the_gpu(seed: int, monkeypatch: p
         if chance.random() < 0.15:
             (ids, rows), (others, expected) = beside.changed(), there.changed()
             assert ids.equal(others.cpu()) and all(rows[name].equal(expected[name].cpu()) for name in rows)
+    assert isinstance(beside._travel.ways, Streams) and beside._travel.ways._kernels is not None
     assert all(beside.leaves[name].equal(leaf.cpu()) for name, leaf in there.leaves.items())
 
 
@@ -146,3 +149,14 @@ def test_memory_that_cannot_be_pinned_serves_as_well(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(store, "_SHARE", 0.0)
     monkeypatch.setattr(torch, "empty", refused)
     assert held.personal(run(method, "cuda", mode="vmap", cohort=4)).equal(held.personal(theirs))
+
+
+def test_without_triton_the_processor_serves_as_well_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = dc.methods.Ditto(steps=5, batch=8)
+    theirs = run(method, "cuda", mode="vmap", cohort=4)
+    monkeypatch.setattr(store, "_SHARE", 0.0)
+    monkeypatch.setitem(sys.modules, "descant.state.rows", None)
+    monkeypatch.delattr(descant.state, "rows", raising=False)
+    with pytest.warns(SlowWarning, match=r"since no kernel can move them \(ModuleNotFoundError: ") as said:
+        ours = run(method, "cuda", mode="vmap", cohort=4)
+    assert held.personal(ours).equal(held.personal(theirs)) and len(said) == 1

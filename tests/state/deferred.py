@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 
 import torch
 from torch import Tensor
 
+from descant.state.leaves import Shapes
 from descant.trees import Tree
 
 GARBAGE = -99
@@ -29,12 +31,8 @@ class Way:
 class Ticket:
     """All copies of a way up to one."""
 
-    def __init__(self, ways: Deferred, way: Way) -> None:
-        self.ways, self.way, self.upto = ways, way, len(way.asked)
-
-    def query(self) -> bool:
-        self.ways.some_time_passes()
-        return self.way.made >= self.upto
+    def __init__(self, way: Way) -> None:
+        self.way, self.upto = way, len(way.asked)
 
     def synchronize(self) -> None:
         self.way.make(self.upto)
@@ -53,29 +51,33 @@ class Deferred:
         for way in (self.to, self.back):
             way.make(self.chance.randint(way.made, len(way.asked)) if self.chance.random() < 0.5 else way.made)
 
-    def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        return torch.full(shape, GARBAGE, dtype=dtype)
+    def allocate(self, clients: int, spec: Shapes) -> Tree:
+        self.rows = {
+            name: torch.full((clients, *shape), GARBAGE, dtype=dtype) for name, (shape, dtype) in spec.items()
+        }
+        return self.rows
 
-    def bring(self, rows: Tree) -> tuple[Tree, Ticket]:
+    def gather(self, names: Iterable[str], who: Tensor, after: Ticket | None) -> tuple[Tree, Ticket]:
         self.some_time_passes()
-        there = {name: torch.full_like(leaf, GARBAGE) for name, leaf in rows.items()}
-        self.to.asked += [lambda a=there[name], b=leaf: a.copy_(b) for name, leaf in rows.items()]  # type: ignore[misc]
-        self.brought += len(next(iter(rows.values())))
-        return there, Ticket(self, self.to)
+        here = {name: self.rows[name] for name in names}
+        there = {name: torch.full_like(leaf[who], GARBAGE) for name, leaf in here.items()}
+        if after is not None:
+            self.to.asked.append(after.synchronize)
+        self.to.asked += [partial(torch.index_select, here[name], 0, who, out=there[name]) for name in here]
+        self.brought += len(who)
+        return there, Ticket(self.to)
 
     def join(self, rows: Tree, done: Ticket) -> None:
         done.synchronize()
 
-    def send(self, rows: Tree, into: Tree, aside: bool) -> Ticket:
+    def scatter(self, rows: Tree, who: Tensor, aside: bool) -> Ticket:
         # Else a GPU would need memory to copy them, and might not have it when a part has gone.
-        assert all(rows[name].is_contiguous() and rows[name].dtype == leaf.dtype for name, leaf in into.items())
+        assert all(leaf.is_contiguous() and leaf.dtype == self.rows[name].dtype for name, leaf in rows.items())
         self.some_time_passes()
-        self.back.asked += [lambda a=leaf, b=rows[name]: a.copy_(b) for name, leaf in into.items()]  # type: ignore[misc]
-        self.sent += len(next(iter(rows.values())))
-        done = Ticket(self, self.back)
-        if not aside:
-            done.synchronize()
-        return done
+        read = rows if aside else {name: leaf.clone() for name, leaf in rows.items()}  # and others change them now
+        self.back.asked += [partial(self.rows[name].index_copy_, 0, who, read[name]) for name in self.rows]
+        self.sent += len(who)
+        return Ticket(self.back)
 
     def room(self) -> int:
         return self.free

@@ -31,7 +31,7 @@ steps = st.lists(
         st.tuples(st.just("ahead"), some, some),
         st.tuples(st.just("work"), some, some),  # take, bring those who are next, keep
         st.tuples(st.just("overwrite"), some),
-        st.tuples(st.sampled_from(["collect", "settle", "make room"])),
+        st.tuples(st.sampled_from(["time passes", "settle", "make room"])),
     ),
     max_size=25,
 )
@@ -87,8 +87,8 @@ class Checked:
             self.travel.overwrite(who)
             for name, leaf in self.new(who).items():
                 self.travel.rows[name][who] = leaf
-        elif what == "collect":
-            self.travel.collect()
+        elif what == "time passes":
+            self.ways.some_time_passes()
         elif what == "make room":
             self.travel.make_room()
         else:
@@ -116,13 +116,6 @@ def test_what_is_taken_is_what_was_kept_last(steps: list[tuple[str, Tensor, Tens
     checked.settled()
 
 
-def test_long_rows_are_put_in_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(travel, "_LONG", 2)
-    checked = Checked()
-    checked.keep(torch.tensor([5, 0, 3]))
-    checked.settled()
-
-
 def test_who_works_again_at_once_is_not_brought_again() -> None:
     checked, everyone = Checked(), torch.arange(N)
     checked.keep(everyone)
@@ -141,8 +134,6 @@ def test_rows_of_the_next_clients_come_while_others_work_and_nothing_is_brought_
         checked.keep(who)
     before = checked.ways.brought
     for who, then in zip(chunks, [*chunks[1:], chunks[0]], strict=True):
-        checked.ways.back.make(len(checked.ways.back.asked))
-        checked.travel.collect()
         checked.ahead(then, working=who)
         brought = checked.ways.brought
         checked.keep(who)
@@ -165,6 +156,14 @@ def test_a_cohort_takes_what_the_last_one_left_from_the_device_and_brings_the_ot
     checked.keep(torch.tensor([5]))
     checked.take(torch.tensor([1, 4, 5, 6]))
     assert checked.ways.brought - before == 1
+
+
+def test_who_is_kept_again_takes_one_place_on_the_device() -> None:
+    checked = Checked()
+    for who in ([0, 2], [4], [4]):
+        checked.keep(torch.tensor(who))
+    checked.take(torch.tensor([0, 2]))
+    assert checked.ways.brought == 0
 
 
 @pytest.fixture
@@ -196,13 +195,6 @@ def test_rows_that_are_on_the_device_are_given_as_copies(brought: Checked) -> No
         brought.take(torch.tensor([0, 2]))
 
 
-def test_rows_that_travel_straight_into_place_come_after_those_before_them() -> None:
-    checked = Checked()
-    checked.keep(torch.tensor([0, 4, 2]))
-    checked.keep(torch.tensor([2, 3]))
-    checked.settled()
-
-
 def test_nothing_reads_rows_that_are_written_to() -> None:
     checked = Checked()
     checked.ways.some_time_passes = lambda: None  # type: ignore[method-assign]
@@ -216,16 +208,29 @@ def test_nothing_reads_rows_that_are_written_to() -> None:
     checked.take(torch.tensor([0, 1]))
 
 
-def test_rows_are_put_in_place_once_they_are_back_and_nobody_waits_for_them() -> None:
-    checked = Checked()
+@pytest.mark.parametrize("cohorts", [([5, 0, 3], [1, 2], [4, 6]), [range(N)] * 3], ids=["others", "everyone"])
+def test_two_cohorts_may_be_on_the_way_back_and_nobody_waits_for_them(cohorts: list[list[int]]) -> None:
+    checked, back = Checked(), []
     checked.ways.some_time_passes = lambda: None  # type: ignore[method-assign]
-    who = torch.tensor([5, 0, 3])
+    for who in cohorts:
+        checked.keep(torch.tensor(who))
+        back.append(checked.ways.back.made)
+    assert back == [0, 0, len(SPEC)]  # with a third one, the first has to be back
+    checked.settled()
+
+
+@pytest.mark.parametrize("free", [10**9, 0])
+def test_rows_on_the_way_back_are_brought_after_they_arrived_and_the_processor_does_not_wait(free: int) -> None:
+    checked, who = Checked(free), torch.tensor([5, 0, 3])
+    checked.ways.some_time_passes = lambda: None  # type: ignore[method-assign]
     checked.keep(who)
-    checked.travel.collect()
-    assert checked.travel.rows["n"].eq(GARBAGE).all()
-    checked.ways.back.make(len(checked.ways.back.asked))
-    checked.travel.collect()
-    assert checked.travel.rows["n"][who].equal(checked.plain["n"][who])
+    if free:
+        checked.keep(torch.tensor([1]))  # and the next who are kept are the second: of `who` nothing stays then
+        checked.ahead(who, working=torch.tensor([2]))
+        assert checked.ways.brought == len(who) and checked.ways.back.made == 0
+        checked.keep(torch.tensor([2]))
+    checked.take(who)
+    assert checked.ways.brought == len(who)
 
 
 def test_without_room_nothing_stays_on_the_device_and_nothing_is_brought_ahead() -> None:
@@ -257,3 +262,20 @@ def test_memory_that_ran_short_is_left_to_the_work(monkeypatch: pytest.MonkeyPat
     full.keep(torch.tensor([0, 2]))
     assert full.on_device == 0
     full.settled()
+
+
+def test_where_rows_could_not_leave_for_want_of_memory_those_before_them_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked, who = Checked(), torch.tensor([0, 2])
+    checked.ways.some_time_passes = lambda: None  # type: ignore[method-assign]
+    checked.keep(who)
+
+    def short(*given: object, **more: object) -> None:
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patched, pytest.raises(torch.OutOfMemoryError):
+        patched.setattr(checked.ways, "scatter", short)
+        checked.travel.keep(who, {name: torch.zeros_like(leaf[who]) for name, leaf in checked.plain.items()})
+    checked.take(who)
+    checked.settled()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from descant.errors import SettingError, TaskError
 from descant.execution import Loop, Mode, Vmap, choose
-from descant.task import Batch, Task
+from descant.task import Batch, Metric, Task
 
 Helper = Callable[..., Any]
 
@@ -85,6 +85,64 @@ def test_a_wrong_shape_is_named() -> None:
         choose(Task(nn.Linear(5, 3)), *vectors(3))
     with pytest.raises(TaskError, match=r"examples of shape \(28, 28\)"):
         choose(Task(nn.Sequential(nn.Conv2d(3, 4, 3))), torch.zeros(3, 28, 28), torch.arange(3))
+
+
+class Pair(nn.Linear):
+    def forward(self, input: torch.Tensor) -> Any:
+        return super().forward(input), input
+
+
+class Doubling(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        input *= 2
+        return super().forward(input)
+
+
+def test_a_model_that_returns_something_else_or_changes_the_data_is_told_so() -> None:
+    with pytest.raises(TaskError, match="the model returned a tuple: let its forward return one tensor"):
+        choose(Task(Pair(4, 3)), *vectors(3))
+    inputs, targets = vectors(3)
+    before = inputs.clone()
+    with pytest.raises(TaskError, match="the forward pass changes its inputs in place"):
+        choose(Task(Doubling(4, 3)), inputs, targets)
+    assert torch.equal(inputs, before)
+
+
+HITS = Metric("hits", lambda outputs, targets: (outputs.argmax(1) == targets).float(), higher_is_better=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda outputs: outputs, r"the loss fails on outputs of shape \(3, 3\) and .*: TypeError: .*1 positional"),
+        (lambda outputs, targets: 1 / 0, "the loss fails on .*: ZeroDivisionError"),
+        (lambda outputs, targets: 0.5, "the loss must return one number an example"),
+        (lambda outputs, targets: None, "the loss must return one number an example"),
+        (lambda outputs, targets: outputs.sum(1).detach(), "the loss has no gradient at the model's parameters"),
+        (
+            lambda outputs, targets: outputs.sum(1) * torch.rand(len(targets)),
+            "the loss gives different numbers for the same outputs and targets",
+        ),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_is_named_and_not_the_model(loss: Any, said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        choose(Task(nn.Linear(4, 3), loss, HITS), *vectors(3))
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        (
+            lambda outputs: outputs,
+            r"the metric fails on outputs of shape \(3, 3\) and .*: TypeError: .*1 positional",
+        ),
+        (lambda outputs, targets: 0.5, "the metric must return one number an example"),
+    ],
+)
+def test_a_metric_that_cannot_be_computed_is_named_and_not_the_model(of: Any, said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        choose(Task(nn.Linear(4, 3), metric=Metric("mine", of, higher_is_better=True)), *vectors(3))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -287,5 +345,5 @@ def test_a_layer_that_torch_would_loop_over_is_told_in_our_words_with_the_mode_t
 def test_a_module_that_was_tried_is_refused_other_targets_as_ever() -> None:
     task, (inputs, targets) = Task(nn.Linear(4, 3)), vectors(3)
     choose(task, inputs, targets)
-    with pytest.raises(TaskError, match=r"cannot be trained on examples of shape \(4,\)"):
+    with pytest.raises(TaskError, match=r"the loss fails on .* targets of shape \(3,\): IndexError: Target"):
         choose(task, inputs, targets + 7)

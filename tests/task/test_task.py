@@ -179,3 +179,33 @@ def test_a_task_says_what_it_is() -> None:
 def test_the_examples_in_the_docstrings_hold() -> None:
     result = doctest.testmod(task_module)
     assert result.attempted > 0 and result.failed == 0
+
+
+def test_a_model_without_numbers_to_start_from_is_refused_by_the_parameters_name() -> None:
+    with pytest.raises(TaskError, match=r"'0\.weight' has no shape yet: call the model once on a few examples"):
+        Task(nn.Sequential(nn.LazyLinear(3)))
+    model = nn.Linear(4, 3)
+    with torch.no_grad():
+        model.bias[1] = torch.nan
+    with pytest.raises(TaskError, match="'bias' holds NaN or infinity: start from finite numbers"):
+        Task(model)
+
+
+def test_a_metric_or_a_loss_of_another_kind_is_told_what_it_must_be() -> None:
+    function: Any = lambda outputs, targets: outputs.sum(1)  # noqa: E731
+    with pytest.raises(
+        SettingError, match=r"Task.metric = <function .*: it must be a Metric\(name, of, higher_is_b"
+    ):
+        Task(nn.Linear(4, 3), metric=function)
+    with pytest.raises(
+        SettingError, match=r"Task.loss = 5: it must be a name, or a function of \(outputs, targets\)"
+    ):
+        Task(nn.Linear(4, 3), 5, "accuracy")  # type: ignore[arg-type]
+    for loss, metric in (("mine:loss", None), ("bce", "mine:metric")):
+        with pytest.raises(SettingError, match=r"of your own has no import path, and is handed to descant.Task"):
+            Task(nn.Linear(4, 3), loss, metric)
+    for name in ("a.b", "at@last", "", 3):
+        with pytest.raises(SettingError, match=r"Metric.name = .*: it must be a word without \. and @"):
+            dc.Metric(name, function, higher_is_better=True)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"Metric.of = 0.5: it must be a function"):
+        dc.Metric("mine", 0.5, higher_is_better=True)  # type: ignore[arg-type]

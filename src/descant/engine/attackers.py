@@ -33,8 +33,10 @@ class Attackers:
 
     def look(self, ctx: Context, data: FederatedData, sight: Sight) -> FederatedData:
         """What they train on in a round, once they have looked at the model."""
+        if not len(self.who):
+            return data
         party = ctx.of_parties(self.who)
-        for i, attack in enumerate(self.attacks if len(self.who) else ()):
+        for i, attack in enumerate(self.attacks):
             memory = attack.adapt(party, self._of(i), data, self.who, sight)
             if memory is not None:
                 self._keep(i, memory)

@@ -20,6 +20,7 @@ from descant.engine.statistics import STATISTICS, refuse_statistics, shares_stat
 from descant.engine.surroundings import Surroundings
 from descant.engine.unread import Kept, check_finite
 from descant.engine.view import View
+from descant.engine.watching import Watch
 from descant.execution import Execution
 from descant.mail import LAST, Form, Mail, all_finite
 from descant.methods import Method, Work
@@ -49,7 +50,7 @@ class Clients:
         folder: Path | None = None,
     ) -> None:
         self.execution, self.method, self.plan = execution, method, plan
-        self.task = execution.task
+        self.task, self._watch = execution.task, Watch(method, ctx.x0.device)
         refuse_statistics(self.task, method)
         numbers = torch.arange(len(data)) if data.numbers is None else host(data.numbers)
         self.here = sent(numbers, ctx.x0.device)
@@ -85,29 +86,31 @@ class Clients:
         down: Broadcast,
         sends: Tensor | None = None,
         looks: Callable[[Tensor, Tree, Tree, View], None] | None = None,
-        then: tuple[Context, Tensor] | None = None,
+        then: Callable[[], tuple[Context, Tensor] | None] = lambda: None,
         reads: bool = True,
     ) -> Mail:
         """A round's work of the clients with the numbers `who` [K], after the broadcast `down`.
 
         The mail is of those who finished and are to send (`sends` [K], everyone by default); it is empty where the
         method has nothing to say. Whoever `looks` is shown the clients' new state before it is kept. `then` says
-        who works next, and in which round. Unless it `reads` here whether that state is finite, `settle` keeps it,
-        and `draw_ahead` is to be called for those who work next.
+        who works next, and in which round; it is asked once a GPU is at work. Unless it `reads` here whether that
+        state is finite, `settle` keeps it, and `draw_ahead` is to be called for those who work next.
         """
         method = self.method
         seen, state, local = self._open(ctx, who, down, self._training)
         local.looked_at = looks is not None
-        sends = torch.ones(len(who), dtype=torch.bool) if sends is None else host(sends)
         asked, judging = self._asked(ctx, who, down, sends)
-        fetched = method.fetches(seen, state, local)
-        message, new = message_and_state(method, method.client(seen, state, local), state, len(who))
-        self._then = None if then is None else (local.done, then[1], then[0], who)
+        fetched = self._watch("fetches", method.fetches, seen, state, local)
+        given = self._watch("client", method.client, seen, state, local)
+        message, new = message_and_state(method, given, state, len(who))
+        following = then()
+        self._then = None if following is None else (local.done, following[1], following[0], who)
         if reads:
             self.draw_ahead()
             self._check_finite(who, new)
         if looks is not None:
             looks(who, seen, new, local)
+        sends = torch.ones(len(who), dtype=torch.bool) if sends is None else host(sends)
         late = sends & ~local.finished if method.drops_stragglers else torch.zeros_like(sends)
         leaves = message | asked | self._told(local) if message else {}
         mail = Mail.of(leaves, who, ctx).only(sends & ~late)
@@ -122,7 +125,6 @@ class Clients:
     def draw_ahead(self) -> None:
         """A GPU is at work: what comes next can be made ready, if there is room for it."""
         then, self._then = self._then, None
-        self.store.collect()
         if then is not None:
             runs, clients, ctx, working = then
             with suppress(torch.OutOfMemoryError):
@@ -147,7 +149,8 @@ class Clients:
         """What the clients `who` make of the server's reply at the end of a round."""
         heard, state, local = self._open(ctx, who, reply, self._training)
         self.bill_down(who, heard, {})
-        new = heard_of(self.method, self.method.hear(heard, state, local), state, len(who))
+        given = self._watch("hear", self.method.hear, heard, state, local)
+        new = heard_of(self.method, given, state, len(who))
         self._check_finite(who, new)
         self._close(who, new, local)
 
@@ -155,7 +158,8 @@ class Clients:
         """The models [K, d] that the clients `who` deploy after a broadcast, with running statistics [K, b]."""
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
-        x = models_of(self.method, "personal", self.method.personal(seen, state, local), (len(who), self.task.dim))
+        given = self._watch("personal", self.method.personal, seen, state, local)
+        x = models_of(self.method, "personal", given, (len(who), self.task.dim))
         self._note_deploying(who, local)
         return x, local.statistics("personal")
 
@@ -163,7 +167,7 @@ class Clients:
         """The models [K, d] that the work of the clients `who` starts from after a broadcast, and their view."""
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
-        return self.method.resumes(seen, state, local), local
+        return self._watch("resumes", self.method.resumes, seen, state, local), local
 
     def statistics(self, ctx: Context, who: Tensor, down: Broadcast) -> Tensor:
         """The clients' own running statistics [K, b] of the shared model."""
@@ -253,7 +257,7 @@ class Clients:
         who = sent(host(self.here)[host(places)], self.here.device)
         buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
         local = View(self._deployed, self._start.of_parties(who), who, buffers)
-        begun = self.method.client_start(local)
+        begun = self._watch("client_start", self.method.client_start, local)
         own = first_state(self.method, "client_start", begun, _OURS, clients=len(who))
         kept = buffers if len(self._statistics) else {}
         like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}
@@ -269,22 +273,23 @@ class Clients:
 
     @property
     def _first_sent(self) -> Tree:
-        first = self.method.first_sent(self._start)
+        first = self._watch("first_sent", self.method.first_sent, self._start)
         return {name: first[name] for name in self._sent_since_last}
 
     def _remembered(self, owner: str, mail: Mail) -> Tree:
         return within(owner, self.store.gather(self.data.places(mail.clients), owner))
 
-    def _asked(self, ctx: Context, who: Tensor, down: Broadcast, sends: Tensor) -> tuple[Tree, View | None]:
+    def _asked(self, ctx: Context, who: Tensor, down: Broadcast, sends: Tensor | None) -> tuple[Tree, View | None]:
         """What the run's aggregator asks clients for, found before their work and apart from it, if any `sends`.
 
         The view that it was found by says what that took.
         """
-        if "loss" not in self.plan.aggregator.reads or not bool(sends.any()):
+        if "loss" not in self.plan.aggregator.reads or not (sends is None or bool(host(sends).any())):
             return {}, None
         seen, state, local = self._open(ctx, who, down, self._deployed)
         local.deploys = True
-        return {"loss": local.losses(self.method.judged(seen, state, local))}, local
+        judged = self._watch("judged", self.method.judged, seen, state, local)
+        return {"loss": local.losses(judged)}, local
 
     def _told(self, local: View) -> Tree:
         """The running statistics that go along with a message."""

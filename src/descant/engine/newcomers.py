@@ -44,7 +44,8 @@ class Newcomers(Clients):
         state, local = self._adapt(ctx, who, down)
         seen, _, now = self._open(ctx, who, down, self._deployed)
         now.buffers, now.deploys = local.buffers, True
-        x = models_of(self.method, "personal", self.method.personal(seen, state, now), (len(who), self.task.dim))
+        given = self._watch("personal", self.method.personal, seen, state, now)
+        x = models_of(self.method, "personal", given, (len(who), self.task.dim))
         self._note_deploying(who, now)
         return x, now.statistics("personal")
 
@@ -57,12 +58,12 @@ class Newcomers(Clients):
         if (first := int(who[0])) in self._adapted:
             return self._adapted[first]
         seen, state, local = self._open(ctx, who, down, self._deployed)
-        self.bill_down(who, seen, self.method.fetches(seen, state, local))
+        self.bill_down(who, seen, self._watch("fetches", self.method.fetches, seen, state, local))
         for later in range(self.plan.newcomer_rounds):
             now = ctx.at(max(1, ctx.round) + later)
-            silent = self.method.silent(self._server.view(now)) in (True, "down")
+            silent = self._server.silent(now) in (True, "down")
             local = View(self._deployed, now.of_parties(who), who, local.buffers)
-            returned = self.method.client({} if silent else seen, state, local)
+            returned = self._watch("client", self.method.client, {} if silent else seen, state, local)
             _, state = message_and_state(self.method, returned, state, len(who))
             self._bill_work(who, local)
         self._adapted[first] = state, local

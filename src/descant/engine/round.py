@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -43,7 +45,7 @@ class Round:
         self.ledger.open()
         self.look(ctx)
         cohort = self.server.sample(ctx)
-        silent = self.method.silent(self.server.view(ctx))
+        silent = self.server.silent(ctx)
         down = {} if silent in (True, "down") else self.downlink(ctx, self.server.broadcast(ctx))
         checkup = self.checkup(ctx)
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"), checkup=checkup)
@@ -75,19 +77,18 @@ class Round:
     ) -> Mail:
         """The mail of the cohort after its local work, and everyone's work where all are to train."""
         trainers = cohort if self.plan.trainers == "cohort" else self.clients.here
-        lots = [Mail.of({}, cohort[:0], ctx)]
-        everyone, done = host(trainers), 0
+        lots, done = list[Mail](), 0
         looks = None if checkup is None else checkup.worked
-        while done < len(everyone):
+        while done < len(trainers):
             who = self.group(trainers, done)
-            numbers = host(who)
-            if trainers is cohort or not sends:
-                sending = torch.full_like(numbers, sends, dtype=torch.bool)
-            else:
-                sending = torch.isin(numbers, host(cohort))
+            sending: Tensor | None = None  # of those who work: all
+            if not sends:
+                sending = torch.zeros(len(who), dtype=torch.bool)
+            elif trainers is not cohort:
+                sending = torch.isin(host(who), host(cohort))
             # Those who work alone in a round of their own are kept at its end, when a GPU is waited for anyhow.
             reads = looks is not None or who is not trainers or not later(who)
-            then = self.after(ctx, trainers, done, who)
+            then = partial(self.after, ctx, trainers, done, who)
             try:
                 lots.append(self.clients.work(ctx, who, down, sending, looks, then, reads))
                 done += len(who)
@@ -98,7 +99,7 @@ class Round:
                     raise
                 else:
                     self.fewer_at_once(len(who))
-        return Mail.join(lots)
+        return Mail.join([Mail.of({}, cohort[:0], ctx), *lots])
 
     def group(self, trainers: Tensor, done: int) -> Tensor:
         """Those who work together after the first `done` of the trainers."""
@@ -184,13 +185,12 @@ class Round:
             self.ledger.add("bytes_up", clients.data.places(parcels.clients), lengths)
             mail, undecoded = self.server.decode(ctx, parcels, down)
             refused = unencoded + undecoded
-        numbers = host(mail.clients)
-        arrives = torch.ones_like(numbers, dtype=torch.bool)
+        lost = 0
         if self.plan.lost:
-            arrives = uniform(ctx.seed, "lost", ctx.round, numbers) >= self.plan.lost
-        lost, mail = int((~arrives).sum()), mail.only(arrives)
+            arrives = uniform(ctx.seed, "lost", ctx.round, host(mail.clients)) >= self.plan.lost
+            lost, mail = int((~arrives).sum()), mail.only(arrives)
         finite, foreseen = self.judge(ctx, mail)
-        if not self.plan.keep_nonfinite:
+        if not foreseen and not self.plan.keep_nonfinite:  # what was foreseen is of mail that is finite
             usable = mail.only(finite)
             refused, mail = refused + len(mail.clients) - len(usable.clients), usable
         clients.arrived(mail.clients)
@@ -217,6 +217,6 @@ class Round:
         """The server's answer to those whose messages it took, where the method has one."""
         if not len(senders):
             return
-        reply = self.downlink(ctx, self.method.reply(self.server.view(ctx)))
+        reply = self.downlink(ctx, self.server.reply(ctx))
         for who in parts(senders, self.at_once) if reply else ():
             self.clients.hear(ctx, who, reply)

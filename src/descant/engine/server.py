@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.engine.returned import broadcast_of, first_state, models_of, state_of
 from descant.engine.statistics import STATISTICS, shares_statistics
+from descant.engine.watching import Watch
 from descant.execution import Execution
 from descant.mail import LAST, Mail, all_finite, not_finite
 from descant.methods import Method, PerClient, ServerView
@@ -51,7 +52,8 @@ class Server:
         folder: Path | None = None,
     ) -> None:
         self.method, self.plan, self.sizes = method, plan, sizes
-        begun = method.server_start(ctx.of_server())
+        self._watch = Watch(method, ctx.x0.device)
+        begun = self._watch("server_start", method.server_start, ctx.of_server())
         state = dict(first_state(method, "server_start", begun, _OURS, method.held))
         self.held = HeldRows({n: state.pop(n) for n in method.held}, folder / "held" if folder else None)
         self._state = {name: leaf.contiguous() for name, leaf in state.items()}
@@ -63,7 +65,7 @@ class Server:
         self._foreseen: tuple[int, Tensor] | None = None  # a round to come, and its cohort
         self._decoded: list[tuple[Tensor, Tree]] = []  # whom mail was decoded of, and their new copies
         self._keeps_sent = keeps_sent(method, plan)
-        self._first_sent = method.first_sent(ctx) if self._keeps_sent else {}
+        self._first_sent = self._watch("first_sent", method.first_sent, ctx) if self._keeps_sent else {}
         asks = plan.codec.updates or self._keeps_sent
         self._like = sent_like(method, ctx, self.broadcast(ctx)) if asks else {}
         first, N, device = self._first_copies, ctx.clients, ctx.x0.device
@@ -93,7 +95,8 @@ class Server:
         """The numbers of the clients that take part in a round, in ascending order."""
         if self._foreseen is not None and self._foreseen[0] == ctx.round:
             return self._foreseen[1]
-        weights, device = self.method.cohort_weights(self.view(ctx)), ctx.x0.device
+        weights = self._watch("cohort_weights", self.method.cohort_weights, self.view(ctx))
+        device = ctx.x0.device
         if weights is None and self.plan.sampling == "uniform":
             if self.plan.cohort == ctx.clients:
                 if self._everyone is None:
@@ -113,12 +116,21 @@ class Server:
         return self._foreseen[1]
 
     def broadcast(self, ctx: Context) -> dict[str, Tensor | PerClient]:
-        down = broadcast_of(self.method, self.method.broadcast(self.view(ctx)))
+        down = broadcast_of(self.method, self._watch("broadcast", self.method.broadcast, self.view(ctx)))
         return down | {STATISTICS: self.statistics} if self.spreads else down
+
+    def silent(self, ctx: Context) -> bool | Literal["up", "down"]:
+        """Whether nothing travels in a round, or nothing one way."""
+        return self._watch("silent", self.method.silent, self.view(ctx))
+
+    def reply(self, ctx: Context) -> dict[str, Tensor | PerClient]:
+        """What the server answers to those whose messages it took."""
+        return self._watch("reply", self.method.reply, self.view(ctx))
 
     def shared(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """The global model [d] and its running statistics [b]."""
-        x = models_of(self.method, "shared", self.method.shared(self.view(ctx)), tuple(ctx.x0.shape))
+        given = self._watch("shared", self.method.shared, self.view(ctx))
+        x = models_of(self.method, "shared", given, tuple(ctx.x0.shape))
         return x, self.statistics
 
     def decode(self, ctx: Context, parcels: Parcels, down: Broadcast) -> tuple[Mail, int]:
@@ -172,6 +184,9 @@ class Server:
 
     def _take(self, ctx: Context, mail: Mail) -> Taken:
         """What becomes of the mail of a round. Nothing is kept here."""
+        return self._watch("server", self._taken, ctx, mail)
+
+    def _taken(self, ctx: Context, mail: Mail) -> Taken:
         memory, statistics, found = self._memory, self.statistics, Tree()
         leaves = dict(mail)
         # Running statistics are combined once, with the first leaves of the senders.

@@ -37,12 +37,14 @@ class Surroundings:
     counted: dict[Any, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)  # their examples
     ahead: dict[Any, Schedule] = field(default_factory=dict, repr=False)  # minibatches that were drawn ahead
 
-    def schedule(self, clients: Tensor, share: Tensor, work: Work, address: tuple[int, str, int]) -> Schedule:
+    def schedule(self, clients: Tensor, work: Work, address: tuple[int, str, int]) -> Schedule:
         """The minibatches of clients in a role and a round; those that were drawn ahead are taken as they are."""
         asked = (id(clients), work, address)
         if (drawn := self.ahead.pop(asked, None)) is not None:
             return drawn
-        batch = work.batch_in(max(1, address[-1]))
+        seed, _, round = address
+        share = finished_share(seed, round, host(clients), self.stragglers)
+        batch = work.batch_in(max(1, round))
         rows, counts = self._about(clients, work, batch)
         draws, few = self.execution.task.draws, isinstance(self.execution, Compile)
         return Schedule(rows, work, share, address, self.drop_last, draws, few, counts)
@@ -74,11 +76,10 @@ class Surroundings:
     def draw_ahead(self, runs: list[tuple[str, Work, int]], clients: Tensor, ctx: Context) -> None:
         """Draw the minibatches that clients will need if they work as they did, while a GPU is busy otherwise."""
         self.ahead.clear()
-        share = finished_share(ctx.seed, ctx.round, host(clients), self.stragglers)
         for role, work, draws in runs:
             for each in roles(role, draws):
                 address = (ctx.seed, each, ctx.round)
-                schedule = self.schedule(clients, share, work, address)
+                schedule = self.schedule(clients, work, address)
                 if not schedule.full:
                     schedule.window(0)
                 self.ahead[id(clients), work, address] = schedule

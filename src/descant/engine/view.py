@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.draws import seed_of
-from descant.engine.cohort import finished_share
 from descant.engine.measure import mean_loss
 from descant.engine.surroundings import Surroundings, roles
 from descant.errors import SettingError
@@ -54,13 +54,13 @@ class View:
         self.round, self.seed = ctx.round, ctx.seed
         self.layout: Layout = ctx.layout
         self.buffers = buffers  # model -> running statistics [K, b]
-        self.share = finished_share(self.seed, self.round, host(clients), setting.stragglers)
         self.n = setting.sizes(clients)
         self.largest = setting.data.train.largest
-        # What was spent is counted in the processor's memory.
-        self.evaluations = torch.zeros(len(clients), dtype=torch.int64)  # minibatch gradients [K]
-        self.examples = torch.zeros_like(self.evaluations)  # example gradients [K]
-        self.scored = torch.zeros_like(self.evaluations)  # examples whose loss was asked for [K]
+        # What was spent is counted in the processor's memory, and never in place.
+        nothing = torch.zeros(len(clients), dtype=torch.int64)
+        self.evaluations = nothing  # minibatch gradients [K]
+        self.examples = nothing  # example gradients [K]
+        self.scored = nothing  # examples whose loss was asked for [K]
         self.figures: dict[str, Tensor] = {}
         self.deploys = False  # whether the method makes the models that clients deploy (`Method.personal`)
         self.looked_at = False  # whether somebody will ask what the last run ended with
@@ -76,17 +76,15 @@ class View:
             done: Any = self.run(moving, carried, *along, work=resting, role=role, draws=draws, start=start)
             moved: X = done[0]
             return self._end(moved)
-        schedules = [self._schedule(work, each, self.clients, self.share) for each in roles(role, draws)]
+        schedules = [self._schedule(work, each, self.clients) for each in roles(role, draws)]
         model, steps = role.split("/")[0], schedules[0].steps
-        met, walked, until = torch.zeros_like(self.clients, dtype=torch.bool), torch.zeros_like(steps), False
-        state = (x, self._first(model, start), met, walked)
+        state, until = (x, self._first(model, start), schedules[0].counts.nobody, torch.zeros_like(steps)), False
         with torch.no_grad():
-            for phase in phases(steps, self.setting.execution.width, self.clients.device):
+            for phase in phases(steps, self.setting.execution.width, self.clients.device, schedules[0].ends):
                 here = schedules
                 if phase.who is not None:
                     who = sent(phase.take(host(self.clients)), self.clients.device)
-                    share = phase.take(self.share)
-                    here = [self._schedule(work, each, who, share) for each in roles(role, draws)]
+                    here = [self._schedule(work, each, who) for each in roles(role, draws)]
                 state, until = self._run_phase(phase, step, state, rows, steps, here)
         x, statistics, met, walked = state
         schedules[0].release()
@@ -97,6 +95,12 @@ class View:
         if statistics.shape[1]:
             self.buffers[model] = statistics
         return self._end(x)
+
+    def spare(self) -> View:
+        """Another view of the same clients, for a call that is to leave no trace in this one."""
+        other = copy(self)
+        other.buffers, other.figures, other._runs = dict(self.buffers), dict(self.figures), list(self._runs)
+        return other
 
     def _end(self, x: X) -> X:
         """What a run of steps ended with, remembered where it will be asked for; it holds memory."""
@@ -138,11 +142,13 @@ class View:
         """The steps of a phase on its clients: their x, their running statistics, whether they have met the rule
         and how many steps they took after it; and whether the step has such a rule (`Until`)."""
         (x, statistics, met, walked), along = phase.take(state), phase.take(rows)
-        left = steps if phase.who is None else torch.where(phase.real, phase.take(steps), 0)
+        left = phase.take(steps)
+        if phase.who is not None:
+            left[phase.real :] = 0  # padding, which takes none
         try:
             done = run_watched(
                 *(step, self.setting.execution, phase.begin, phase.end),
-                Start(x, statistics, met, left, along),
+                Start(x, statistics, met, left, along, phase.alike),
                 schedules,
             )
         except SingleExampleError as error:
@@ -150,7 +156,8 @@ class View:
             raise SingleExampleError(guilty.tolist(), self.setting.names(guilty)) from error
         for schedule, calls in zip(schedules, done.gradients, strict=True):
             seen = schedule.examples(phase.begin + done.taken)
-            seen -= schedule.examples(torch.full_like(done.taken, phase.begin))
+            if phase.begin:
+                seen = seen - schedule.examples(torch.full_like(done.taken, phase.begin))
             self.evaluations = phase.put(self.evaluations, phase.take(self.evaluations) + calls * done.taken)
             self.examples = phase.put(self.examples, phase.take(self.examples) + calls * seen)
         ended = met if done.met is None else done.met
@@ -217,8 +224,8 @@ class View:
     def _rows(self, part: str) -> Rows:
         return Rows(self.setting.data.part(part), self.clients, self.setting.data.places(self.clients))
 
-    def _schedule(self, work: Work, role: str, clients: Tensor, share: Tensor) -> Schedule:
-        return self.setting.schedule(clients, share, work, (self.seed, role, self.round))
+    def _schedule(self, work: Work, role: str, clients: Tensor) -> Schedule:
+        return self.setting.schedule(clients, work, (self.seed, role, self.round))
 
     def statistics(self, model: str) -> Tensor:
         """The running statistics [K, b] of a model, or of the only one there is."""

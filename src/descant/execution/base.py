@@ -68,6 +68,9 @@ class Execution(ABC):
         """What runs some steps; `even` says that all their minibatches have one length, so that none is padded."""
         return self
 
+    def release(self) -> None:  # noqa: B027 (most have nothing to let go of)
+        """Let go of all programs, and of the memory that they work in: nobody trains any more."""
+
     def width(self, clients: int, first: bool) -> int:
         """How many clients a program takes, at least `clients`: the rest of them is padding.
 
@@ -108,6 +111,10 @@ class Vmap(Execution):
         """Make programs for another number of clients from now on; let go of the others, and of their memory."""
         if self.evenly is not None:
             self.evenly.resize(clients)
+
+    def release(self) -> None:
+        if self.evenly is not None:
+            self.evenly.release()
 
     def grads(
         self, x: Tensor, buffers: Tensor, batch: Batch, active: Tensor, objective: Objective, rows: ObjectiveRows

@@ -96,6 +96,16 @@ class Counts:
         self._tables: dict[int, Tables] = {}
 
     @cached_property
+    def nobody(self) -> Tensor:
+        """Who [K] has met a rule to end by before the first step: on a GPU, to make it anew takes a launch."""
+        return torch.zeros_like(self.first, dtype=torch.bool)
+
+    @cached_property
+    def no_keys(self) -> Tensor:
+        """What stands for the addresses of draws [1, K] where a model draws nothing."""
+        return self.first[None]
+
+    @cached_property
     def whole(self) -> bool:
         """Whether every client's epoch is made of whole minibatches."""
         return not bool((self.used % self.batch).any())
@@ -129,7 +139,29 @@ class Tables:
             base[who] = filled + torch.arange(len(who)) * (most[0] * most[1])
             stride[who] = most[1]
             filled += len(who) * most[0] * most[1]
-        self.about = torch.stack([base, stride, counts.per_epoch, sizes]).to(device)  # [4, K]
+        self._filled = filled
+        self._about = torch.stack([base, stride, counts.per_epoch, sizes]).to(device)  # [4, K]
+        self._found: dict[tuple[int, int, int, int], tuple[Tensor, Tensor]] = {}
+
+    def places(self, begin: int, end: int, batch: int, width: int) -> tuple[Tensor, Tensor]:
+        """Where the minibatches of some steps lie in that tensor [steps, K, width], and where a row only pads.
+
+        It is the same in every round. So that of the steps which were asked for last is kept if it takes little
+        memory: to find it takes a GPU's processor a dozen launches.
+        """
+        key = (begin, end, batch, width)
+        if key in self._found:
+            return self._found[key]
+        base, stride, per_epoch, sizes = self._about
+        step = torch.arange(begin, end, device=base.device)[:, None]
+        epoch = torch.div(step, per_epoch, rounding_mode="floor")
+        within = torch.arange(width, device=step.device)
+        place = (step % per_epoch * batch)[..., None] + within
+        index = (base + epoch * stride)[..., None] + place
+        index.clamp_(max=self._filled - 1)
+        found = index, (place >= sizes[:, None]) | (within >= batch)
+        self._found = {key: found} if index.numel() <= _WINDOW else {}
+        return found
 
 
 class Schedule:
@@ -158,12 +190,13 @@ class Schedule:
         self.full, self.batch = self.counts.full, self.counts.batch
         self.used, self.per_epoch = self.counts.used, self.counts.per_epoch
         self.steps = (share * self.asked).ceil().long()  # [K]; a straggler stops after 1..asked of its steps
-        self._length = int(self.steps.max())
+        least, most = torch.aminmax(self.steps)
+        self.ends = int(least), int(most)  # the fewest and the most steps
         self._full: Batch | None = None
         self._begin, self._drawn = -1, self.first
 
     def __len__(self) -> int:
-        return self._length
+        return self.ends[1]
 
     @property
     def even(self) -> bool:
@@ -202,7 +235,7 @@ class Schedule:
     def keys(self, begin: int, end: int) -> Tensor:
         """The addresses [steps, K] of what the model itself draws in some steps; [1, K] where it draws nothing."""
         if not self.keyed:
-            return self.first[None]
+            return self.counts.no_keys
         seed, role, round = self.address
         steps = torch.arange(begin, end, device=self.first.device)[:, None]
         return bits(seed, "model", role, round, self.rows.clients, steps)
@@ -231,15 +264,9 @@ class Schedule:
 
     def _draw(self, begin: int) -> Tensor:
         """The positions [window, K, B] of the examples of a window of steps; -1 where a row only pads."""
-        base, stride, per_epoch, sizes = self._tables.about
-        step = torch.arange(begin, begin + self._window, device=base.device)[:, None]
-        epoch = torch.div(step, per_epoch, rounding_mode="floor")
-        within = torch.arange(self._width, device=step.device)
-        place = (step % per_epoch * self.batch)[..., None] + within
-        index = (base + epoch * stride)[..., None] + place
-        index.clamp_(max=len(self._orders) - 1)
+        index, pads = self._tables.places(begin, begin + self._window, self.batch, self._width)
         position = self._orders.index_select(0, index.flatten()).view(index.shape)
-        return position.masked_fill_((place >= sizes[:, None]) | (within >= self.batch), -1)
+        return position.masked_fill_(pads, -1)
 
     def _shuffle(self) -> None:
         """The orders in which each client goes through its examples, epoch after epoch, in one flat tensor."""

@@ -8,8 +8,10 @@ from is copied there, and what it ends with is copied from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -41,13 +43,15 @@ def run(step: Step, execution: Execution, begin: int, end: int, start: Start, sc
     moved = isinstance(found, _Graph) and not found.reads(sources)
     if found is None or moved:
         try:
-            execution.programs[key] = _Graph(step, execution, start, sources, copies=moved)
+            found = execution.programs[key] = _Graph(step, execution, start, sources, copies=moved)
         except Exception as error:  # of many kinds: an operation that cannot be compiled, or not be captured
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             execution.note(f"a step could not be captured as a CUDA graph: {reason(error)}")
-            execution.programs[key] = partial(walk, step, execution)
-    walked: Walked = execution.programs[key](begin, end, start, schedules)
+            found = execution.programs[key] = partial(walk, step, execution)
+    if isinstance(found, _Graph):
+        return found(begin, end, start, schedules, sources)
+    walked: Walked = found(begin, end, start, schedules)
     return walked
 
 
@@ -92,13 +96,12 @@ class _Source(NamedTuple):
         examples = self._replace(inputs=inputs, targets=targets, first=_zeros(self.first))
         return examples._replace(positions=positions, keys=keys)
 
-    def take(self, new: _Source, examples: bool) -> None:
-        """Read what another source holds from now on, its `examples` too if they are others."""
-        pairs = [(self.first, new.first)]
-        if examples:
-            pairs += [(self.inputs, new.inputs), (self.targets, new.targets)]
-        pairs += [(mine[: len(its)], its) for mine, its in ((self.positions, new.positions), (self.keys, new.keys))]
-        _copy(pairs)
+    def take(self, new: _Source, last: _Source | None) -> None:
+        """Read what another source holds from now on; what the `last` one had, too, is here already."""
+        for name in ("inputs", "targets", "first", "positions", "keys"):
+            mine, its = getattr(self, name), getattr(new, name)
+            if its is not mine and (last is None or its is not getattr(last, name)):
+                mine[: len(its)].copy_(its)
 
     def at(self, place: Tensor) -> Draw | Batch:
         """The minibatches at a place [1] among the steps."""
@@ -116,7 +119,7 @@ class _Held(NamedTuple):
     met: Tensor
     taken: Tensor
     step: Tensor  # [1] the number of the step
-    place: Tensor  # [1] where it stands among those whose minibatches were drawn in one go
+    begin: Tensor  # [1] the first of those whose minibatches were drawn in one go
     left: Tensor
     rows: tuple[Tensor, ...]
 
@@ -134,14 +137,19 @@ class _Graph:
             met=_zeros(start.met),
             taken=counts,
             step=counts.new_zeros(1),
-            place=counts.new_zeros(1),
+            begin=counts.new_zeros(1),
             left=counts.clone(),
             rows=tuple(_blank(row) for row in start.rows),
         )
         self.copies = copies  # attackers change the examples that they train on from round to round
         self.sources = [source.held(copies) for source in sources]
-        self._examples = [source.inputs for source in sources]  # as they were when they were looked at last
-        self._start_from(start._replace(left=torch.zeros_like(start.left)))  # real numbers, and nobody is at work
+        # What it holds already is not copied again: launches are what a short round waits for.
+        self._taken: list[_Source | None] = [None] * len(sources)
+        self._left: int | None = 0  # of all clients alike, if they are
+        self._begin = 0
+        self._copy_from(start)  # real numbers, and nobody is at work
+        self._take(sources)
+        self.held.step.fill_(self._begin)
         program = execution.program(partial(_advance, step, execution))
         self.replay, found = _capture(partial(program, self.held, tuple(self.sources)), execution)
         self.gradients: tuple[int, ...] = found[0]
@@ -150,30 +158,49 @@ class _Graph:
     def reads(self, sources: list[_Source]) -> bool:
         """Whether it can read these sources: where it copies nothing, the examples that it was captured with."""
         pairs = zip(self.sources, sources, strict=True)
-        return self.copies or all(mine.same or mine.inputs is its.inputs for mine, its in pairs)
+        return self.copies or all(
+            mine.same or (mine.inputs is its.inputs and mine.targets is its.targets) for mine, its in pairs
+        )
 
-    def _start_from(self, start: Start) -> None:
-        held = self.held
-        here, there = ((h.x, h.statistics, h.met, h.rows) for h in (held, start))
+    def _copy_from(self, start: Start) -> None:
+        """Let the clients' x, their running statistics and their rows be these."""
+        here, there = ((of.x, of.statistics, of.rows) for of in (self.held, start))
         _copy(list(zip(_leaves(here), _leaves(there), strict=True)))
-        least, most = torch.aminmax(start.left)
-        if bool(least == most):  # a copy from the processor's memory would wait until the GPU has time
-            held.left.fill_(int(most))
-        else:
-            held.left.copy_(start.left, non_blocking=True)
-        held.taken.zero_()
 
-    def __call__(self, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
+    def _start_from(self, begin: int, end: int, start: Start) -> None:
+        """Make all but the minibatches ready for the steps from `begin` on."""
         held = self.held
-        self._start_from(start)
+        self._copy_from(start)
+        if self.until:  # or nobody has met a rule, and nothing was counted
+            held.met.copy_(start.met)
+            held.taken.zero_()
+        left = end if start.alike else _same(start.left)
+        if left is None:
+            held.left.copy_(start.left, non_blocking=True)
+        elif left != self._left:  # a copy from the processor's memory would wait until the GPU has time
+            held.left.fill_(left)
+        self._left = left
         held.step.fill_(begin)
+
+    def _take(self, drawn: list[_Source]) -> None:
+        """Read these minibatches from now on."""
+        for i, (mine, its) in enumerate(zip(self.sources, drawn, strict=True)):
+            mine.take(its, self._taken[i])
+            self._taken[i] = its._replace(positions=mine.positions)  # they are the longest, and soon others
+        if drawn[0].begin != self._begin:
+            self._begin = drawn[0].begin
+            self.held.begin.fill_(self._begin)
+
+    def __call__(
+        self, begin: int, end: int, start: Start, schedules: list[Schedule], drawn: list[_Source]
+    ) -> Walked:
+        """The steps from `begin` to `end`; what is `drawn` are the minibatches that they begin with."""
+        held = self.held
+        self._start_from(begin, end, start)
         s = begin
         while s < end:
-            drawn = [_Source.of(schedule, s) for schedule in schedules]
-            for i, (mine, its) in enumerate(zip(self.sources, drawn, strict=True)):
-                mine.take(its, examples=mine.same or (self.copies and its.inputs is not self._examples[i]))
-                self._examples[i] = its.inputs
-            held.place.fill_(s - drawn[0].begin)
+            drawn = drawn if s == begin else [_Source.of(schedule, s) for schedule in schedules]
+            self._take(drawn)
             for _ in range(s, min([end, *(source.end or end for source in drawn)])):
                 self.replay()
                 s += 1
@@ -188,7 +215,7 @@ class _Graph:
 
 def _capture(program: Callable[[], Any], execution: Compile) -> tuple[Callable[[], None], Any]:
     """What repeats a program, and what it returns. It is run here: nobody is at work yet, and nothing changes."""
-    beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    beside = _beside(torch.cuda.current_device())
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
         for _ in range(2):
@@ -196,9 +223,30 @@ def _capture(program: Callable[[], Any], execution: Compile) -> tuple[Callable[[
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
     # Graphs run one after the other, and what they leave lies outside: they can share the memory they work in.
-    with torch.cuda.graph(graph, pool=execution.pool, stream=beside, capture_error_mode="thread_local"):
+    with (
+        _garbage_waits(),
+        torch.cuda.graph(graph, pool=execution.pool, stream=beside, capture_error_mode="thread_local"),
+    ):
         program()
     return graph.replay, found
+
+
+@cache
+def _beside(device: int) -> Any:
+    """The stream of a GPU that all captures use: torch keeps memory for the products of every stream, for ever."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _garbage_waits() -> Iterator[None]:
+    """Collect no garbage here: a graph that is among it cannot be freed while another is captured, and stays."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _advance(
@@ -206,7 +254,7 @@ def _advance(
 ) -> tuple[tuple[int, ...], bool]:
     """A step on what a graph holds, in place: how many gradients of each draw it took, and if it has a rule."""
     active = (held.left > held.step) & ~held.met
-    drawn = tuple(source.at(held.place) for source in sources)
+    drawn = tuple(source.at(held.step - held.begin) for source in sources)
     stepped = advance(step, execution, held.x, held.statistics, drawn, active, held.rows)
     for old, new in zip(_leaves((held.x, held.statistics)), _leaves((stepped.x, stepped.statistics)), strict=True):
         old.copy_(new)
@@ -214,8 +262,13 @@ def _advance(
         held.met.logical_or_(stepped.met)
         held.taken.add_(active)
     held.step.add_(1)
-    held.place.add_(1)
     return stepped.gradients, stepped.met is not None
+
+
+def _same(numbers: Tensor) -> int | None:
+    """The number that all of some are, in the processor's memory."""
+    least, most = torch.aminmax(numbers)
+    return int(most) if bool(least == most) else None
 
 
 def _room(steps: int) -> int:
@@ -232,7 +285,7 @@ def _kinds(tree: Any, shared: bool = True) -> Any:
 
 def _shared(tensor: Tensor) -> bool:
     """Whether all clients have the same row, kept once."""
-    return len(tensor) > 1 and tensor.stride(0) == 0
+    return tensor.stride(0) == 0 and len(tensor) > 1
 
 
 def _blank(tensor: Tensor) -> Tensor:
@@ -247,6 +300,8 @@ def _zeros(tensor: Tensor) -> Tensor:
 def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Copy the second of each pair into the first."""
     for mine, its in pairs:
+        if not mine.numel():  # a model without running statistics
+            continue
         if _shared(mine):
             mine[:1].copy_(its[:1])
         else:

@@ -6,6 +6,8 @@ have moved them as well: so a step that is suspected is taken once more, and wha
 
 from __future__ import annotations
 
+from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 import torch
@@ -30,15 +32,15 @@ def run_watched(
     if hook in execution.watched:
         return run(step, execution, begin, end, start, schedules)
     device = start.met.device
-    before = _generators(device)
+    before = generators(device)
     walked = run(step, execution, begin, end, start, schedules)
-    if not all(map(torch.equal, before, _generators(device))):
+    if not all(map(torch.equal, before, generators(device))):
         _refuse_draws(hook, step, execution, begin, start, schedules)
     execution.watched.add(hook)
     return walked
 
 
-def _generators(device: torch.device) -> list[Tensor]:
+def generators(device: torch.device) -> list[Tensor]:
     """The states of torch's own generators, of the processor and of a GPU; nothing waits for it."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *on_gpu]
@@ -48,24 +50,24 @@ def _refuse_draws(
     hook: str, step: Step, execution: Execution, begin: int, start: Start, schedules: list[Schedule]
 ) -> None:
     sources, active = tuple(schedule.at(begin) for schedule in schedules), start.left.to(start.met.device) > begin
-    with _Draws() as seen:
+    with Drawing() as seen:
         advance(step, execution, start.x, start.statistics, sources, active, start.rows)
     if seen.drawn:
         raise SettingError(
-            f"the hook {hook} draws random numbers (torch: {seen.drawn[0]}), which would depend on the order of "
+            f"the hook {hook} draws random numbers (torch: {seen.drawn[0][0]}), which would depend on the order of "
             "the work: draw them by address in the hook client, as in "
             "local.ctx.each(local.clients).normal('noise', (d,)), and hand them to local.run as a tensor after x"
         )
 
 
-class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the names of the operations that draw from a generator."""
+class Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the names of the operations that draw from torch's own generators, and the calls that led to them."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.drawn: list[str] = []
+        self.drawn: list[tuple[str, list[FrameType]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            self.drawn.append(func.overloadpacket.__name__)
+        if torch.Tag.nondeterministic_seeded in func.tags and (kwargs or {}).get("generator") is None:
+            self.drawn.append((func.overloadpacket.__name__, [frame for frame, _ in walk_stack(None)]))
         return func(*args, **(kwargs or {}))

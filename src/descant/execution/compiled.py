@@ -29,6 +29,9 @@ class Compile(Vmap):
 
     def resize(self, clients: int) -> None:
         self.clients = clients
+        self.release()
+
+    def release(self) -> None:
         self.programs.clear()
         self._pool = None
 

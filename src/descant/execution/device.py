@@ -22,11 +22,11 @@ def resolve(device: str) -> str:
 
 
 @contextmanager
-def computing(device: str, precision: Precision) -> Iterator[None]:
-    """Compute on a device: products in full precision unless asked otherwise, and alike every time.
+def computing(device: str, precision: Precision, deterministic: bool = True) -> Iterator[None]:
+    """Compute on a device: products in full precision, and alike every time, unless asked otherwise.
 
     Some operations of a GPU add up in an order that changes from run to run, and would make a resumed run another
-    one. Of these the ordered kind is taken where torch has one.
+    one. Of these the ordered kind is taken where torch has one, if all is to be `deterministic`.
     """
     if not device.startswith("cuda"):
         yield
@@ -41,8 +41,8 @@ def computing(device: str, precision: Precision) -> Iterator[None]:
     fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     try:
         products.allow_tf32 = convolutions.allow_tf32 = precision != "full"
-        convolutions.deterministic, convolutions.benchmark = True, False
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        convolutions.deterministic, convolutions.benchmark = deterministic, False
+        torch.use_deterministic_algorithms(deterministic, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         with torch.cuda.device(device), warnings.catch_warnings():  # streams and graphs are made on it
             warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,6 +20,7 @@ from descant.task.purity import refuse_hidden_state
 from descant.task.task import Task
 
 Mode = Literal["auto", "compile", "vmap", "loop"]
+_NO_GRADIENT = "does not require grad"  # what torch says of a number that no parameter leads to
 _LOOPS = "There is a performance drop"  # what torch warns of where it has no vectorised kernel, and loops
 MODES: tuple[Mode, ...] = ("auto", "compile", "vmap", "loop")
 
@@ -72,11 +74,12 @@ def _tried(task: Task, inputs: Tensor, targets: Tensor, vectorise: bool) -> _Fou
     """Try the loop, and vmap beside it."""
     x, buffers, batch = _two_clients(task, inputs, targets)
     loop, vmapped = Loop(task), Vmap(task)
+    _check_outputs(task.apply(x[0], buffers[0], inputs.clone())[0], inputs)
     refuse_hidden_state(task._training, inputs)
     predicted = loop.outputs(x, buffers, batch.inputs)
     _check_figures(task, predicted, targets)
     _check_examples(predicted, loop.outputs(x, buffers, batch.inputs[:, -1:].expand_as(batch.inputs)))
-    expected = _grads(loop, x, buffers, batch)
+    expected = _first_grads(loop, x, buffers, batch)
     if not vectorise:
         return _Found("", False)
     try:
@@ -124,11 +127,49 @@ def _two_clients(task: Task, inputs: Tensor, targets: Tensor) -> tuple[Tensor, T
     return x, buffers, Batch(inputs, targets, mask, key=torch.tensor([1, 2], device=inputs.device))
 
 
+def _check_outputs(outputs: Any, inputs: Tensor) -> None:
+    """A model predicts with one tensor, a row an example."""
+    if not isinstance(outputs, Tensor):
+        raise TaskError(f"the model returned a {type(outputs).__name__}: let its forward return one tensor")
+    if outputs.dim() == 0 or len(outputs) != len(inputs):
+        given = f"{len(inputs)} examples of shape {tuple(inputs.shape[1:])}"
+        raise TaskError(f"the model returned a tensor of shape {tuple(outputs.shape)} for {given}: give each a row")
+
+
 def _check_figures(task: Task, predicted: Tensor, targets: Tensor) -> None:
-    """An example has a loss and a figure of its own."""
-    if task.loss(predicted[0], targets).shape != targets.shape[:1]:
+    """An example has a loss and a figure of its own, which follow from the model's outputs and its target."""
+    outputs = predicted[0]
+    losses = [_figure(lambda: task.loss(outputs, targets), "loss", outputs, targets) for _ in range(2)]
+    if not isinstance(losses[0], Tensor) or losses[0].shape != targets.shape[:1]:
         raise TaskError("the loss must return one number an example, a vector of the batch's length")
-    task.metric.check(predicted[0], targets)
+    if not torch.equal(losses[0].nan_to_num(), losses[1].nan_to_num()):
+        said = "the loss gives different numbers for the same outputs and targets"
+        raise TaskError(f"{said}: it must neither draw random numbers nor count its calls")
+    _figure(lambda: task.metric.check(outputs, targets), "metric", outputs, targets)
+
+
+def _figure(compute: Callable[[], Any], what: str, outputs: Tensor, targets: Tensor) -> Any:
+    """What a loss or a metric makes of a few outputs; an error of its own says whose it is."""
+    try:
+        return compute()
+    except (TaskError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        of = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
+        raise TaskError(f"the {what} fails on {of}: {type(error).__name__}: {error}") from error
+
+
+def _first_grads(execution: Execution, x: Tensor, buffers: Tensor, batch: Batch) -> Tensor:
+    """The gradients; an error says what to do where the loss does not hang together with the parameters."""
+    try:
+        return _grads(execution, x, buffers, batch)
+    except RuntimeError as error:
+        if _NO_GRADIENT not in str(error):
+            raise
+        raise TaskError(
+            "the loss has no gradient at the model's parameters: compute it by torch from what forward returns, "
+            "without detach(), item(), numpy() or a choice such as argmax"
+        ) from error
 
 
 def _check_examples(predicted: Tensor, repeated: Tensor) -> None:

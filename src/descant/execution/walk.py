@@ -22,6 +22,7 @@ class Start(NamedTuple):
     met: Tensor  # [K] who has met the rule that ends the steps (`Until`)
     left: Tensor  # [K] how many steps each takes in all, in the processor's memory
     rows: tuple[Tensor, ...]  # [K, ...] each
+    alike: bool = False  # whether all are known to take every step up to the last that is asked for
 
 
 class Walked(NamedTuple):
@@ -36,7 +37,7 @@ class Walked(NamedTuple):
 
 def walk(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
     """The steps from `begin` to `end`, on the minibatches of the schedules: cheap ones several in one program."""
-    x, statistics, met, left, rows = (_dense(part) for part in start)
+    x, statistics, met, left, rows = (_dense(part) for part in start[:5])
     there, taken = left.clamp(max=end).to(met.device, non_blocking=True), torch.zeros_like(met, dtype=torch.int64)
     examples = min(schedules[0].batch, schedules[0].rows.part.largest)
     # Narrower programs, for those who are still at work, have fewer steps to win back their making.

@@ -175,6 +175,14 @@ class Settings(Declaration):
         OneOf(get_args(Precision)),
         "full",
     )
+    deterministic: bool = setting(
+        "on a GPU, add up in the same order every time, as far as torch can, so that the same seed gives the same "
+        "bits, after an interruption too. Otherwise faster kernels may be taken, of convolutions above all, and "
+        "runs differ in the last digits.",
+        "how",
+        Flag(),
+        True,
+    )
     mode: Mode = setting(
         '"vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the other; '
         '"auto" measures, and chooses. Modes agree up to rounding.',

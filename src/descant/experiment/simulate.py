@@ -69,6 +69,7 @@ def simulate(
     lost: float = 0.0,
     secret: int | None = None,
     precision: Literal["full", "tf32", "bf16"] = "full",
+    deterministic: bool = True,
     mode: Literal["auto", "compile", "vmap", "loop"] = "auto",
     chunk: int | None = None,
     device: str = "auto",
@@ -116,6 +117,9 @@ def simulate(
         precision: how exactly products are computed: "full", as the numbers are stored; on a GPU "tf32", with 10
             bits after the point; "bf16", where the model computes in bfloat16, its parameters and losses as they
             are stored.
+        deterministic: on a GPU, add up in the same order every time, as far as torch can, so that the same seed
+            gives the same bits, after an interruption too. Otherwise faster kernels may be taken, of convolutions
+            above all, and runs differ in the last digits.
         mode: "vmap" runs all clients as one program, "compile" a compiled one, and "loop" one client after the
             other; "auto" measures, and chooses. Modes agree up to rounding.
         chunk: how many clients are processed at once; by default what fits memory and cache. Results do not depend
@@ -150,7 +154,7 @@ def simulate(
     title = call.label or asked.method.name
     shown = watched(call.progress, title, call.seed, call.rounds)
     call = replace(call, device=resolve(call.device))
-    exactly = computing(call.device, call.precision)
+    exactly = computing(call.device, call.precision, call.deterministic)
     with leaves_named(), using_threads(call.threads), exactly, journal or nullcontext(), shown as progress:
         return _carry_out(asked, replace(call, progress=progress), journal)
 
@@ -207,6 +211,7 @@ def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:
                 call.progress(record)
             listeners.take(record, simulation)
     keeper.finish()
+    execution.release()  # who keeps many runs needs the memory for others
     run = Run(config, history, simulation, Models.of_simulation(simulation, history, config, keeper.kept))
     if journal is not None:
         run.save(journal.folder)

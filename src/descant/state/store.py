@@ -115,11 +115,6 @@ class ClientStore:
         if self._travel is not None:
             self._travel.ahead(host(who), self.touched[host(who)], host(working))
 
-    def collect(self) -> None:
-        """While a GPU works, put in place the rows that have come back from it."""
-        if self._travel is not None:
-            self._travel.collect()
-
     def make_room(self) -> bool:
         """A GPU's memory did not suffice: leave all of it to the work. Whether there is more of it now."""
         return self._travel is not None and self._travel.make_room()
@@ -145,9 +140,11 @@ class ClientStore:
             for name, (_, dtype) in self.spec.items():
                 self._rows[name][who.to(self.device)] = rows[name].to(self.device, dtype)
         # Everyone, in most runs of many clients; to mark ten thousand one by one takes longer than all else here.
-        marked = slice(None) if len(numbers) == self.clients else numbers
-        self._fresh[marked] = True
-        self.touched[marked] = True  # after the rows: who is marked has them
+        for marks in (self._fresh, self.touched):  # after the rows: who is marked has them
+            if len(numbers) == self.clients:
+                marks.fill_(True)
+            else:
+                marks[numbers] = True
 
     def _read(self, name: str, who: Tensor) -> Tensor:
         """The rows of a leaf, where `who` lies."""

@@ -1,8 +1,8 @@
 """Rows of clients in the processor's memory, where a GPU's has no room for all: only those at work are there.
 
-They travel beside the work. Rows that clients leave are copied on the GPU, which takes no time, and from there back
-while the next clients work; those who work again at once find theirs on the GPU. Rows of others who work next are
-brought ahead. A copy counts as long as nobody wrote the row anew.
+They travel beside the work, each from and to its place. Rows that clients leave are copied on the GPU, which takes
+no time, and from there back while the next clients work; those who work again at once find theirs on the GPU. Rows
+of others who work next are brought ahead. A copy counts as long as nobody wrote the row anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from descant.trees import Tree
 
 _LAST = 2  # cohorts whose rows stay on the device, and which may be on the way back at once
 _SHARE = 0.05  # of a device's free memory that one cohort's rows may take a second time
-_LONG = 2**15  # numbers of a row from which on it is copied by several threads
 
 
 @dataclass(eq=False)
@@ -32,8 +31,6 @@ class _Copies:
     rows: Tree  # [K, ...]; none where there was no room
     done: Done  # tells when the copies of these are made: to the device, or back from it
     good: Tensor  # [K] whose rows were not written since
-    landing: Tree  # [K, ...] in the processor's memory, to be put in place; none if they travel into it
-    placed: bool  # whether the processor's memory has them where they belong
 
 
 class _Found(NamedTuple):
@@ -56,14 +53,14 @@ class Travel:
         self.device = ways.device
         self.rows: Tree = {}
         self._sent: list[_Copies] = []  # the oldest first
+        self._back: list[Done] = []  # of all that may be on the way back, the oldest first
         self._ahead: tuple[Tensor, _Copies] | None = None  # who was asked for, and those of them who were brought
         self._reads: Done | None = None  # tells when `rows` are not read any more
         self._room: float | None = None  # bytes that one cohort's rows may take
 
     def allocate(self) -> Tree:
         """The rows, which are anything yet."""
-        spec = self.spec.items()
-        self.rows = {name: self.ways.empty(self.clients, *shape, dtype=dtype) for name, (shape, dtype) in spec}
+        self.rows = self.ways.allocate(self.clients, self.spec)
         return self.rows
 
     def take(self, names: Iterable[str], who: Tensor, known: Tensor) -> Tree:
@@ -85,8 +82,6 @@ class Travel:
                 if found:
                     found[-1] = found[-1]._replace(free=found[-1].rows is copies.rows)
         if len(left):
-            if self._pending(who[left]).any():
-                self.settle()
             rows, done = self._bring(names, who[left])
             self.ways.join(rows, done)
             found.append(_Found(rows, left, torch.arange(len(left)), free=True))
@@ -130,54 +125,37 @@ class Travel:
         return joined
 
     def ahead(self, who: Tensor, known: Tensor, working: Tensor) -> None:
-        """Bring rows of the clients who are next, but for those not `known` [K], and those `working`, who change.
-
-        To be called while the device works: the processor may have to bring rows together first.
-        """
+        """Bring rows of the clients who are next, but for those not `known` [K], and the `working`, who change."""
         self._ahead = None
-        if not self.rows:
-            return
         there = self._marks([working, *(c.who[c.good] for c in self._sent[1 - _LAST :] if c.rows)])  # or will be
-        some = who[known & ~there[who] & ~self._pending(who)]
+        some = who[known & ~there[who]]
         if len(some) and self._has_room(len(some)):
             rows, done = self._bring(self.spec, some)
-            self._ahead = who, _Copies(some, rows, done, torch.ones_like(some, dtype=torch.bool), {}, True)
+            self._ahead = who, _Copies(some, rows, done, torch.ones_like(some, dtype=torch.bool))
 
     def keep(self, who: Tensor, rows: Tree) -> None:
         """Let the rows [K, ...] of clients travel back from the device."""
         if not len(who):
             return
-        copies, span = self._copied(who, rows), _span(who)
-        # As the store has them, so that `send` needs no memory: if it ran out of it half way, some leaves would be
-        # in place already, and the work would be done again from these.
-        spec = self.spec.items()
-        leaving = copies or {name: rows[name].to(self.device, dtype).contiguous() for name, (_, dtype) in spec}
-        if span is not None:
-            for each in self._sent:  # who is put in place later would undo what travels straight there
-                if each.landing:
-                    self._place(each)
-            into, landing = {name: self.rows[name][span] for name in self.spec}, {}
-        else:
-            into = landing = {n: self.ways.empty(len(who), *shape, dtype=dtype) for n, (shape, dtype) in spec}
-        done = self.ways.send(leaving, into, aside=bool(copies))
+        copies = self._copied(who, rows)
+        # As the store has them, so that `scatter` needs no memory: if it ran out of it half way, some leaves would
+        # be in place already, and the work would be done again from these.
+        leaving = copies or {
+            name: rows[name].to(self.device, dtype).contiguous() for name, (_, dtype) in self.spec.items()
+        }
+        done = self.ways.scatter(leaving, who, aside=bool(copies))
         self._spoil(who)  # not before: who runs out of memory above does the work again, from what was there
-        self._sent.append(_Copies(who, copies, done, torch.ones_like(who, dtype=torch.bool), landing, False))
-        while len(self._sent) > _LAST:
-            self._place(self._sent[0])
-            del self._sent[0]
-
-    def collect(self) -> None:
-        """Put in place what has come back, without waiting."""
-        for each in self._sent:
-            if not each.placed:
-                if not each.done.query():
-                    return  # and those after it are not back either
-                self._place(each)
+        self._sent.append(_Copies(who, copies, done, torch.ones_like(who, dtype=torch.bool)))
+        self._back.append(done)
+        if len(self._back) > _LAST:  # of what is on its way the device has a copy
+            self._back.pop(0).synchronize()
+        del self._sent[:-_LAST]
 
     def settle(self) -> None:
-        """Wait for all rows that are on the way back, and put them in place."""
-        for each in self._sent:
-            self._place(each)
+        """Wait for all rows that are on the way back."""
+        if self._back:
+            self._back[-1].synchronize()  # which comes after all others
+        self._back = []
 
     def overwrite(self, who: Tensor) -> None:
         """Let `rows` of clients be written to: nothing comes back over them, and nothing reads them."""
@@ -193,10 +171,6 @@ class Travel:
         self._sent, self._ahead, self._room = [], None, 0.0
         return held
 
-    def _pending(self, who: Tensor) -> Tensor:
-        """Whose rows [K] the processor's memory does not have yet."""
-        return self._marks([each.who for each in self._sent if not each.placed])[who]
-
     def _marks(self, some: list[Tensor]) -> Tensor:
         """Which clients [N] are among some."""
         marks = torch.zeros(self.clients, dtype=torch.bool)
@@ -204,41 +178,19 @@ class Travel:
             marks[who] = True
         return marks
 
-    def _place(self, copies: _Copies) -> None:
-        """Wait until rows are back, and put them where they belong."""
-        if copies.placed:
-            return
-        copies.done.synchronize()
-        for name, leaf in copies.landing.items():
-            if leaf[0].numel() < _LONG:
-                self.rows[name].index_copy_(0, copies.who, leaf)
-            else:  # by one thread only, where torch must be deterministic; a plain copy takes all there are
-                for at, row in zip(copies.who.tolist(), leaf, strict=True):
-                    self.rows[name][at].copy_(row)
-        copies.landing, copies.placed = {}, True
-
     def _spoil(self, who: Tensor) -> None:
         """The rows of clients are written anew: copies of the old ones do not count any more."""
         written = self._marks([who])
         for copies in [*self._sent, *([self._ahead[1]] if self._ahead is not None else [])]:
             copies.good &= ~written[copies.who]
-        # Of whom nothing counts needs not even be put in place: all of it comes again, and later on the same way.
         self._sent = [copies for copies in self._sent if bool(copies.good.any())]
 
     def _bring(self, names: Iterable[str], who: Tensor) -> tuple[Tree, Done]:
-        """Begin to copy rows in the processor's memory to the device."""
-        span, here = _span(who), {}
-        for name in names:
-            shape, dtype = self.spec[name]
-            if span is not None:
-                here[name] = self.rows[name][span]
-            else:
-                here[name] = self.ways.empty(len(who), *shape, dtype=dtype)
-                torch.index_select(self.rows[name], 0, who, out=here[name])
-        rows, done = self.ways.bring(here)
-        if span is not None:
-            self._reads = done
-        return rows, done
+        """Begin to take rows to the device, after the last of them that are on the way back."""
+        some = self._marks([who])
+        after = next((each.done for each in reversed(self._sent) if some[each.who].any()), None)
+        rows, self._reads = self.ways.gather(names, who, after)
+        return rows, self._reads
 
     def _copied(self, who: Tensor, rows: Tree) -> Tree:
         """Copies of rows that nobody else will change; none if there is no room for them."""
@@ -271,11 +223,3 @@ def matches(who: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     at = order[near]
     there = (ids[at] == who).nonzero().squeeze(1)
     return there, at[there]
-
-
-def _span(who: Tensor) -> slice | None:
-    """The clients as a slice, if one comes after the other."""
-    first, clients = int(who[0]), len(who)
-    if int(who[-1]) - first != clients - 1 or not torch.equal(who, torch.arange(first, first + clients)):
-        return None
-    return slice(first, first + clients)

@@ -6,12 +6,12 @@ in scikit-learn, and NaN where it is for none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-from descant.errors import SettingError, TaskError, unknown
+from descant.errors import SettingError, TaskError, shown, unknown
 from descant.task.metric import Metric
 from descant.task.objectives import LOSSES, Named, squared_error
 from descant.task.tallies import Counts, Outputs, PerExample
@@ -66,21 +66,31 @@ def resolve(loss: str | PerExample, metric: str | Metric | None) -> Named:
     """The loss and the metric that a task was asked for; a named loss brings its own metric."""
     if isinstance(loss, str):
         if loss not in LOSSES:
-            raise unknown("loss", loss, LOSSES)
+            raise _unknown("loss", loss, LOSSES)
         own = LOSSES[loss]
         if metric is None or metric == own.metric.name:
             return own
         loss = own.loss
+    if not callable(loss):
+        raise SettingError(f"Task.loss = {shown(loss)}: it must be a name, or a function of (outputs, targets)")
     if metric is None:
         what = "a loss of your own needs a Metric(name, of, higher_is_better), or the name of one"
         raise SettingError(f"Task.metric is missing: {what}")
     if isinstance(metric, Metric):
         return Named(loss, metric)
+    if not isinstance(metric, str):
+        what = "a Metric(name, of, higher_is_better), or the name of one"
+        raise SettingError(f"Task.metric = {shown(metric)}: it must be {what}")
     if metric not in METRICS:
-        raise unknown("metric", metric, METRICS)
+        raise _unknown("metric", metric, METRICS)
     if loss is squared_error:
         raise SettingError(f"Task.metric = {metric!r}: it is of classes, and the loss 'squared_error' of numbers")
     return Named(loss, METRICS[metric]())
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
+    own = f"; a {kind} of your own has no import path, and is handed to descant.Task in Python"
+    return SettingError(f"{unknown(kind, name, known)}{own if ':' in name else ''}")
 
 
 def _f1(counts: Counts) -> Tensor:  # [K, C], NaN for a class that is neither there nor predicted

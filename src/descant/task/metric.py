@@ -36,6 +36,9 @@ class Metric:
     over: Over = "examples"
 
     def __post_init__(self) -> None:
+        named = isinstance(self.name, str) and self.name and not set(self.name) & set(".@\n")
+        require(self, "name", bool(named), "a word without . and @, which part the names of figures")
+        require(self, "of", callable(self.of), "a function")
         require(self, "name", self.name != "loss", "another name than that of the loss's own figures")
         kinds = ("examples", "counts", "outputs")
         require(self, "over", self.over in kinds, f"one of {', '.join(kinds)}")
@@ -54,7 +57,8 @@ class Metric:
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         """Refuse a metric that cannot be computed from such outputs [B, ...] and targets [B, ...] of a client."""
         if self.over == "examples":
-            if self.of(outputs, targets).shape != targets.shape[:1]:
+            found = self.of(outputs, targets)
+            if not isinstance(found, Tensor) or found.shape != targets.shape[:1]:
                 raise TaskError("the metric must return one number an example, a vector of the batch's length")
             return
         tally, real = self.tally(1, outputs.device), torch.ones(1, len(targets), device=outputs.device)

@@ -14,14 +14,21 @@ from torch import Tensor, nn
 
 from descant.errors import TaskError
 from descant.task.dropout import AddressedDropout
+from descant.task.products import FewOutputs
 
 
 def refuse_hidden_state(module: nn.Module, inputs: Tensor) -> None:
     """Refuse, by its name, a submodule that draws random numbers of its own or that keeps state."""
-    watched, inputs = deepcopy(module).cpu(), inputs.cpu()
+    watched, inputs = deepcopy(module).cpu(), inputs.cpu().clone()
+    before = inputs.clone()
     constants = {name: buffer.clone() for name, buffer in _constants(watched).items()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         drawn, first = _watch(watched, inputs)
+        if not torch.equal(inputs, before):
+            raise TaskError(
+                "the forward pass changes its inputs in place, which are the clients' data: let it make new ones, "
+                "as in x = x * 2 in the place of x *= 2"
+            )
         _, second = _watch(watched, inputs)
     if drawn:  # the innermost module finishes first
         name = drawn[0]
@@ -43,7 +50,8 @@ def refuse_hidden_state(module: nn.Module, inputs: Tensor) -> None:
 
 
 def _called(name: str, module: nn.Module) -> str:
-    kind = type(module.get_submodule(name)).__name__
+    layer = module.get_submodule(name)
+    kind = "Linear" if isinstance(layer, FewOutputs) else type(layer).__name__  # as the user wrote it
     return f"{kind} ('{name}')" if name else kind
 
 

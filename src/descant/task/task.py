@@ -25,6 +25,12 @@ from descant.task.tallies import PerExample
 _UNADDRESSED = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
 
 
+def _has_ties(model: nn.Module) -> bool:
+    """Whether a tensor of the model has several names. If none has, torch need not look for them at every call."""
+    tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return len({id(tensor) for _, tensor in tensors}) < len(tensors)
+
+
 def _norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
     """The layers that keep running statistics, or could."""
     return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
@@ -34,6 +40,15 @@ def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
     """The buffers that training moves. Others (a positional encoding, say) are constants of the module."""
     owned = {id(b) for norm in _norms(model) for b in norm.buffers() if b.is_floating_point()}
     return {name: b for name, b in model.named_buffers() if id(b) in owned}
+
+
+def _refuse_unset(model: nn.Module) -> None:
+    """Refuse a model without numbers to start from: layers that wait for a first example, NaN, infinity."""
+    for name, parameter in model.named_parameters():
+        if nn.parameter.is_lazy(parameter):
+            raise TaskError(f"the model's '{name}' has no shape yet: call the model once on a few examples first")
+        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
+            raise TaskError(f"the model's '{name}' holds NaN or infinity: start from finite numbers")
 
 
 class Task:
@@ -67,6 +82,7 @@ class Task:
             raise TaskError(f"Task.model must be a torch.nn.Module, not {type(model).__name__}")
         if buffers not in ("shared", "local"):
             raise SettingError(f"Task.buffers = {buffers!r}: it must be 'shared' or 'local'")
+        _refuse_unset(model)
         self.model = model
         self.loss, self.metric = resolve(loss, metric)
         self.buffers = buffers
@@ -83,6 +99,7 @@ class Task:
         for norm in _norms(self._training):
             norm.num_batches_tracked = None  # a counter without a reader, which vmap would refuse
         self._check(parameters)
+        self._ties = _has_ties(model)
         self.dtype = next(iter(parameters.values())).dtype
         self.device = torch.device("cpu")  # where it computes
         self.half = False  # whether the module computes in bfloat16; parameters and losses keep their dtype
@@ -181,10 +198,10 @@ class Task:
 
     def _call(self, module: nn.Module, values: dict[str, Tensor], inputs: Tensor) -> Tensor:
         if not self.half:
-            outputs: Tensor = functional_call(module, values, (inputs,))
+            outputs: Tensor = functional_call(module, values, (inputs,), tie_weights=self._ties)
             return outputs
         with torch.autocast(inputs.device.type, torch.bfloat16):
-            outputs = functional_call(module, values, (inputs,))
+            outputs = functional_call(module, values, (inputs,), tie_weights=self._ties)
         return outputs.to(self.dtype)
 
     def objective(self, predict: Callable[[Tensor], Tensor], x: Tensor, batch: Batch) -> Tensor:
