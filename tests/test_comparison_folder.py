@@ -16,6 +16,7 @@ from descant.callbacks import EarlyStopping
 from descant.engine import Record, RoundRecord
 from descant.errors import SettingError
 from descant.methods import Local
+from descant.sealed import read_json, write_json
 from tests.test_comparison import DATA, HOW, METHODS, task
 
 
@@ -104,3 +105,14 @@ def test_other_first_parameters_are_refused_and_a_function_of_the_seed_repeats_t
     before = [run.history.evaluated["personal"][0]["test_loss"] for run in drawn]
     assert not np.array_equal(before[0], before[1]), "every seed has a model of its own"
     assert np.array_equal(before[0], before[2]), "which all methods start from"
+
+
+def test_a_run_from_when_a_default_was_another_is_refused(tmp_path: Path) -> None:
+    methods = {"few bytes": dc.methods.Hush(m=3, steps=1)}
+    dc.compare(task(), DATA, methods, out=tmp_path, **HOW)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    about, _ = read_json(folder / "run.json")
+    about["config"]["method"]["bits"] = 3
+    write_json(folder / "run.json", about)
+    with pytest.raises(SettingError, match=r"from when the default of bits was another .*choose another folder"):
+        dc.compare(task(), DATA, methods, out=tmp_path, **HOW)

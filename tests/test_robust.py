@@ -136,11 +136,14 @@ def test_tables_and_page_are_files(found: dc.Robustness, tmp_path: Path) -> None
     assert pl.read_csv(written[0])["test_accuracy"].to_list() == pytest.approx(table["test_accuracy"].to_list())
     page = written[2].read_text()
     assert "because papers print it" in page and "★" in page and "Collapses" in page
-    (tmp_path / "there" / ".descant-report").unlink()  # as older versions left it
     assert found.save(tmp_path / "there") == written
     written[0].write_text(kept := written[0].read_text().replace("Together", "Mine"))
     with pytest.raises(SettingError, match=r"robustness\.csv' was changed since descant wrote it"):
         found.save(tmp_path / "there")
+    assert written[0].read_text() == kept
+    (tmp_path / "there" / ".descant-report").unlink()
+    with pytest.raises(SettingError, match=r"robustness\.csv' is there already, and descant did not write it"):
+        found.save(tmp_path / "there")  # how a table begins says nothing of what somebody wrote below it
     assert written[0].read_text() == kept
 
 

@@ -95,7 +95,6 @@ def _plain(value: Any) -> Any:
 
 
 TABLES = ("robustness.csv", "robustness.parquet")
-_HEAD = "method,attack,fraction,"  # which the table begins with
 
 
 def check_files(folder: Path) -> None:
@@ -103,8 +102,7 @@ def check_files(folder: Path) -> None:
     from descant.report.place import check_page
 
     check_page(folder / "robustness.html")
-    check_names(folder, TABLES[:1], _HEAD)
-    check_names(folder, TABLES[1:], "PAR1" if (folder / TABLES[0]).exists() else None)
+    check_names(folder, TABLES)
 
 
 class Robustness:

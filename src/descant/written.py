@@ -6,6 +6,7 @@ who wrote a file, or changed it since.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -15,13 +16,11 @@ from descant.files import naming, write, write_bytes
 
 _LIST = ".descant-report"  # in a folder: the files that were written there, as lines of `sha256sum`
 _BETWEEN = "  "  # a checksum and the name
+_LINE = re.compile(rb"[0-9a-f]{64}  .+")
 
 
-def check_names(folder: Path, names: Iterable[str], header: str | None = None) -> None:
-    """Refuse names of files in a folder that somebody else wrote, or changed since descant did.
-
-    A table that is in no list, and begins with `header`, is ours too.
-    """
+def check_names(folder: Path, names: Iterable[str]) -> None:
+    """Refuse names of files in a folder that somebody else wrote, or changed since descant did."""
     ours = _listed(folder)
     listed = {line.partition(_BETWEEN)[2] for line in ours}
     for name in names:
@@ -31,9 +30,8 @@ def check_names(folder: Path, names: Iterable[str], header: str | None = None) -
         if name in listed:
             remedy = "rename it if you want to keep it, or remove it first"
             raise SettingError(f"'{path}' was changed since descant wrote it: {remedy}")
-        if not (header and path.is_file() and _read(path).startswith(header.encode())):
-            remedy = "choose another folder, or remove it first"
-            raise SettingError(f"'{path}' is there already, and descant did not write it: {remedy}")
+        remedy = "choose another folder, or remove it first"
+        raise SettingError(f"'{path}' is there already, and descant did not write it: {remedy}")
 
 
 def write_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -50,8 +48,11 @@ def write_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def _listed(folder: Path) -> set[str]:
     path = folder / _LIST
-    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
-    return {line for line in lines if _BETWEEN in line}
+    lines = set(_read(path).split(b"\n")) - {b""} if path.exists() else set()
+    if not all(map(_LINE.fullmatch, lines)):  # somebody else's, or somebody wrote in it
+        what = "is to list the files that descant writes here, and holds something else"
+        raise SettingError(f"'{path}' {what}: choose another folder, or move it away")
+    return {line.decode(errors="replace") for line in lines}
 
 
 def _line(name: str, content: bytes) -> str:

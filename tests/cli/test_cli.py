@@ -156,3 +156,16 @@ def test_the_papers_tables_are_valid_comparisons(file: Path) -> None:
     assert set(values["methods"]) <= labels if attacked else set(values["methods"]) == labels
     assert len(grid.cells) == 3 * len(labels)
     assert all(cell.settings.data["seed"] == "run" for cell in grid.cells if isinstance(cell, FromFile))
+
+
+def test_a_line_of_progress_in_a_pipe_is_one_line(tmp_path: Path) -> None:
+    label = "a method whose label says all that was changed in it " * 3
+    settings = {
+        "data": {"name": "synthetic", "clients": 3, "samples": 12, "dim": 3, "classes": 2},
+        "methods": {label.strip(): {"name": "fedavg", "steps": 1}},
+        "rounds": 1,
+        "mode": "vmap",
+    }
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(settings))
+    done = descant("compare", "one.yaml", cwd=tmp_path)
+    assert done.status == 0 and len(done.err.splitlines()) == 1, done.err

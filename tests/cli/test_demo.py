@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -83,6 +84,27 @@ def test_the_dial_turns_from_training_alone_to_one_model(tmp_path: Path) -> None
     text = shown(tmp_path)
     answers = re.findall(r"^Here: (.*?)\.", text, flags=re.MULTILINE)
     assert answers == ["train alone", "personalize", "share one model"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["trials/differ/local-trial-2-*", "differ/local-*"])
+def test_a_damaged_run_is_named_and_nothing_is_said_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    panel = replace(demo.PANELS[0], data={"clients": 4, "labels": 5})
+    for name, value in {"_ROUNDS": 1, "_TRIED": range(100, 102), "_SEEDS": range(2), "PANELS": (panel,)}.items():
+        monkeypatch.setattr(demo, name, value)
+    shown(tmp_path)
+    damaged = sorted(tmp_path.glob(place))[0]
+    (damaged / "run.json").write_text("{")
+    (tmp_path / "report.html").unlink()
+    done = descant("demo", "-o", ".", "--quiet", cwd=tmp_path)
+    assert done.status == 2 and done.out == "" and not (tmp_path / "report.html").exists()
+    named = damaged.relative_to(tmp_path)
+    assert f"{named / 'run.json'} is damaged" in done.err
+    assert "remove that folder and run the same again" in done.err and "left out" not in done.err
+    shutil.rmtree(damaged)
+    assert "Here: " in shown(tmp_path)
 
 
 @pytest.fixture(scope="module")

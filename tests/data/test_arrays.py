@@ -86,6 +86,18 @@ def test_a_negative_label_where_classes_are_inferred() -> None:
     refused((GOOD[0], np.array([-1, 0, 1, 0, 1, 0])), r"label -1 outside \[0, 3\)")
 
 
+@pytest.mark.parametrize("code", [99_999, 10**12])
+def test_a_label_that_would_make_far_more_classes_than_there_are_labels_is_refused(code: int) -> None:
+    inputs, targets = np.zeros((20, 3), dtype=np.float32), np.arange(20) % 3
+    missing = np.where(targets == 2, code, targets)  # a code for what is missing
+    clients = {"Ulm": (inputs, targets), "Bonn": (inputs, missing)}
+    said = rf"client 'Bonn': \d+ of \d+ \w+ targets hold label {code}, and there are 40 labels in all: .*\(classes="
+    with pytest.raises(DataError, match=said):
+        FederatedData.from_arrays(clients)
+    assert FederatedData.from_arrays(clients, classes=code + 1).classes == code + 1, "where it is meant"
+    assert FederatedData.from_arrays([(inputs, targets + 900)]).classes == 903, "few labels of many classes"
+
+
 def test_labels_that_are_not_integers() -> None:
     with pytest.raises(DataError, match=r"classes=3 but the targets are torch.float64, not integer labels"):
         FederatedData.from_arrays([(GOOD[0], GOOD[1] + 0.5)], classes=3)

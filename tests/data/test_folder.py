@@ -69,7 +69,8 @@ def test_a_file_truncated_anywhere(tmp_path: Path, share: float) -> None:
     np.savez_compressed(tmp_path / "bad.npz", inputs=X, targets=Y)
     file = tmp_path / "bad.npz"
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
-    refused(tmp_path, r"cannot be read as .npz .*: write it again")
+    # Of the first bytes alone nobody can tell what they were.
+    refused(tmp_path, r"cannot be read as .npz .*: write it again|is no .npz file: write it with numpy.savez$")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -91,7 +92,7 @@ def test_a_file_with_one_wrong_byte_is_refused_or_unharmed(tmp_path: Path, share
 
 def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_text("inputs,targets\n1,2\n")
-    refused(tmp_path, r"cannot be read as .npz")
+    refused(tmp_path, "is no .npz file: write it with numpy.savez$")  # numpy says how to unpickle it
 
 
 def test_a_single_array_under_the_wrong_ending(tmp_path: Path) -> None:

@@ -87,3 +87,45 @@ def test_synthetic_clients_drawn_into_files_are_those_drawn_in_memory(
     assert_same(synthetic(**settings, folder=tmp_path), synthetic(**settings))
     with pytest.raises(DataError, match="holds other data"):
         synthetic(**settings | {"seed": 6}, folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["train.inputs.bin", "test.offsets.bin", "data.json", ".descant-data"])
+@pytest.mark.parametrize("link", [False, True])
+def test_a_file_of_the_users_by_one_of_the_names_is_kept_and_named(
+    data: FederatedData, tmp_path: Path, name: str, link: bool
+) -> None:
+    folder, mine = tmp_path / "large", tmp_path / "mine"
+    folder.mkdir()
+    mine.write_text("mine")
+    if link:
+        (folder / name).symlink_to(mine)
+    else:
+        (folder / name).write_text("mine")
+    for lay in (lambda: data.mapped(folder), lambda: synthetic(clients=2, samples=8, folder=folder)):
+        with pytest.raises(DataError, match=rf"{name}: .*choose another folder, or move it away"):
+            lay()
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert (folder / name).read_text() == mine.read_text() == "mine" and (folder / name).is_symlink() == link
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"format": 1}', "{"])
+def test_a_list_of_another_program_is_no_error_of_pythons(data: FederatedData, tmp_path: Path, text: str) -> None:
+    (tmp_path / "data.json").write_text(text)
+    with pytest.raises(
+        DataError, match=r"data\.json: it says nothing of data that descant laid down, or is damaged"
+    ):
+        data.mapped(tmp_path)
+
+
+def test_what_was_cut_off_is_laid_down_anew(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("descant.data.mapped.sync", cut_off)
+        data.mapped(tmp_path)
+    assert (tmp_path / "train.inputs.bin").exists() and not (tmp_path / "data.json").exists()
+    assert torch.equal(data.mapped(tmp_path).train.inputs, data.train.inputs)
+    assert not (tmp_path / ".descant-data").exists()

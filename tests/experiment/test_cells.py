@@ -19,6 +19,7 @@ from descant.experiment.cells import FromFile
 from descant.experiment.declaring import setting
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
+from descant.sealed import read_json, write_json
 
 VALUES: dict[str, Any] = {
     "data": {"name": "synthetic", "clients": 6, "samples": 30},
@@ -141,6 +142,26 @@ def test_a_finished_cell_whose_data_changed_is_run_anew(
     assert first.config["data"]["fingerprint"] != second.config["data"]["fingerprint"]
     again, made = run(clients(1), tmp_path / "grid")
     assert made == 0 and again.clients.equals(second.clients)
+
+
+@pytest.mark.parametrize("state", ["finished", "begun"])
+def test_a_cell_from_when_a_default_was_another_is_run_anew_beside_it(
+    tmp_path: Path, clients: Callable[[int], dict[str, Any]], state: str
+) -> None:
+    """The names of cells leave defaults out, so that the name says nothing of it; what the run recorded does."""
+    values = clients(0) | {"methods": {"few bytes": {"name": "hush", "m": 2, "steps": 1}}}
+    grid = tmp_path / "grid"
+    run(values, grid)
+    (folder,) = grid.iterdir()
+    about, _ = read_json(folder / "run.json")
+    about["config"]["method"] |= {"bits": 3, "rotate": False}
+    write_json(folder / "run.json", about)
+    if state == "begun":
+        (folder / "run.json").rename(folder / "start.json")
+        (folder / "journal").mkdir()
+    second, made = run(values, grid)
+    assert made > 0 and second.config["method"]["bits"] == [2, 1] and len(list(grid.iterdir())) == 2
+    assert run(values, grid)[1] == 0, "which is then found again"
 
 
 def test_files_that_nobody_touched_are_not_read_again(

@@ -142,6 +142,15 @@ def test_an_export_in_the_place_of_another_leaves_nothing_of_it_and_all_of_other
     assert all((out / name).read_text() == "mine" for name in theirs)
 
 
+def test_what_was_changed_since_an_earlier_export_is_not_removed(folder: Path, tmp_path: Path) -> None:
+    run, out = dc.load(folder), tmp_path / "out"
+    run.export(out, programs=False)
+    (out / "01-1.safetensors").write_text("trained further by me")
+    run.export(out, clients=[3], programs=False, overwrite=True)
+    assert sorted(file.name for file in out.iterdir()) == ["01-1.safetensors", "03-3.safetensors", "index.json"]
+    assert (out / "01-1.safetensors").read_text() == "trained further by me"
+
+
 @pytest.mark.parametrize(
     "index",
     [

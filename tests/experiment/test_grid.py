@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from descant.engine import Record
+from descant.engine.simulation import Simulation
 from descant.errors import SettingError
 from descant.experiment import Run
 from descant.experiment.cells import Cell, FromFile
@@ -70,6 +73,24 @@ def test_finished_cells_are_read_and_changed_ones_run_again(tmp_path: Path) -> N
     assert len(ran) == 4, "nothing was run again"
     list(comparison(values(rounds=3), tmp_path).run(note))
     assert len(ran) == 8, "with another setting every cell is another"
+
+
+def simulations() -> list[Simulation]:
+    """All that Python holds."""
+    return [it for it in gc.get_objects() if type(it) is Simulation]
+
+
+def test_a_grid_that_keeps_its_runs_holds_no_federation(tmp_path: Path) -> None:
+    """A grid of many runs would fill the memory with the state of clients that have ended."""
+    others = set(map(id, simulations()))  # which other tests keep
+    made: list[weakref.ref[Simulation]] = []
+
+    def note(cell: Cell, record: Record) -> None:
+        made.extend(weakref.ref(it) for it in simulations() if id(it) not in others)
+
+    kept = list(comparison(values(), tmp_path).run(note))
+    assert made and len(kept) == 4
+    assert all(it() is None for it in made)
 
 
 def test_a_row_is_the_mean_and_the_sample_deviation_over_seeds() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 import descant as dc
 from descant.errors import SettingError
@@ -51,6 +52,14 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     left, right = one.state_dict(), other.state_dict()
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_a_comparison_has_the_models_of_a_file_that_it_has_just_followed(mine: Path) -> None:
+    values = {name: value for name, value in SETTINGS.items() if name != "method"}
+    values |= {"methods": ["fedavg"], "model": "net_of_mine:net"}
+    (mine / "compared.yaml").write_text(yaml.safe_dump(values))
+    (run,) = dc.compare(mine / "compared.yaml", out=mine / "runs")
+    assert isinstance(run.personal(0), torch.nn.Module) and isinstance(run.shared(), torch.nn.Module)
 
 
 @pytest.mark.parametrize("name", ["net", "Net"])

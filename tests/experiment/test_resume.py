@@ -21,8 +21,9 @@ from descant.experiment.commits import Commits
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 from descant.sealed import read_json, write_json
+from tests import held
 from tests.experiment.resumable import SETTINGS, begin, federation, new_task
-from tests.interrupted import assert_same, interrupt
+from tests.interrupted import assert_same, assert_same_results, interrupt
 
 
 @pytest.fixture
@@ -154,7 +155,9 @@ def test_an_unfinished_cell_of_a_grid_is_resumed(tmp_path: Path) -> None:
     rounds: list[int] = []
     ((cell, run),) = comparison(grid, tmp_path / "grid").run(lambda cell, record: rounds.append(record.round))
     assert min(rounds) == 4, "round 3 was committed, and is not evaluated"
-    assert_same(run, unbroken)
+    assert_same_results(run, unbroken)
+    for held_by in (held.personal, held.shared):  # both were read back from their folders
+        assert torch.equal(held_by(run), held_by(unbroken))
 
     with pytest.raises(KeyboardInterrupt):
         list(comparison(grid, tmp_path / "old").run(stop))

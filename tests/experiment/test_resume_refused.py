@@ -49,6 +49,16 @@ def test_a_run_of_another_version_is_refused(data: dc.FederatedData, tmp_path: P
         dc.resume(tmp_path, new_task(), data)
 
 
+def test_a_run_from_before_there_was_a_setting_goes_on_with_its_default(
+    data: dc.FederatedData, tmp_path: Path
+) -> None:
+    begin(data, tmp_path)
+    start, _ = read_json(tmp_path / "start.json")
+    del start["config"]["deterministic"]
+    write_json(tmp_path / "start.json", start)
+    assert dc.resume(tmp_path, new_task(), data).summary()["rounds"] == 8
+
+
 def test_another_method_behind_the_same_name_is_refused(
     data: dc.FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from descant.experiment.budget import Goals
 
-_TABLE, _HEAD = "budget.csv", "method,budget,target,"
+_TABLE = "budget.csv"
 
 
 def budget(
@@ -61,7 +61,7 @@ def budget(
     said = {name: values.pop(name, None) for name in own}
     goals = Goals.of(budgets or said["budgets"], targets or said["targets"], _or(papers, said["papers"]))
     where = options.grid_folder(folder, file)
-    check_names(where, [_TABLE], _HEAD)  # before anything runs
+    check_names(where, [_TABLE])  # before anything runs
     grid = comparison(values, where)
     for cell in grid.cells:
         assert isinstance(cell.settings, RunSettings)
@@ -71,7 +71,7 @@ def budget(
     found = Comparison(run for _, run in results)
     frame = budget_frame(found.runs, goals, rule=round.asked, first=first)
     assert grid.folder is not None
-    check_names(grid.folder, [_TABLE], _HEAD)  # runs take long: somebody may have written there since
+    check_names(grid.folder, [_TABLE])  # runs take long: somebody may have written there since
     write_ours(grid.folder, {_TABLE: frame.write_csv().encode()})
     if as_json:
         for line in frame.to_dicts():

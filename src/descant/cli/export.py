@@ -63,7 +63,7 @@ def export(
     from descant.experiment import Run, finished
 
     if not finished(run):
-        raise SettingError(f"{run} holds no finished run: there is no run.json in it")
+        raise SettingError(f"{run} holds no finished run: there is no run.json of descant's in it")
     with err.status(f"Exporting {run}"):
         written = Run.load(run, allow_imports=allow_imports).export(
             folder,

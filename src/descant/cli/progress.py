@@ -38,4 +38,4 @@ class Progress(shared.Progress):
 def _screen(silent: bool) -> Screen:
     if silent:
         return Silent()
-    return Terminal(err) if err.is_terminal else Lines(lambda text: err.print(text, markup=False))
+    return Terminal(err) if err.is_terminal else Lines(lambda text: err.print(text, markup=False, soft_wrap=True))

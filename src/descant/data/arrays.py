@@ -108,7 +108,9 @@ def as_array(values: Any, field: str, name: str | None = None) -> npt.NDArray[An
     try:
         array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{field} are not a rectangular array of numbers ({error})", client=name) from error
+        remedy = "give every example the same shape, and a type that numpy has"
+        problem = f"{field} are not a rectangular array of numbers ({error}): {remedy}"
+        raise DataError(problem, client=name) from error
     if array.dtype.name not in _DTYPES:
         raise DataError(f"{field} are {array.dtype}: convert them to one of {', '.join(_DTYPES)}", client=name)
     return array.astype(array.dtype.newbyteorder("="), copy=False)  # torch reads native byte order only

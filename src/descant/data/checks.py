@@ -16,6 +16,10 @@ from descant.data.errors import DataError
 from descant.data.part import Part
 from descant.errors import shown
 
+# Labels up to here are taken as they are, and above it so many classes for every label there is: beyond that a
+# label is a code for what is missing, an identifier or a number to be predicted, and no class of its own.
+_FEW_CLASSES, _CLASSES_A_LABEL = 1000, 10
+
 
 def check_parts(parts: Mapping[str, Part], clients: Sequence[str], classes: int | None) -> int | None:
     """Refuse parts ("train" among them) that cannot be trained on; return the number of classes.
@@ -47,6 +51,7 @@ def check_parts(parts: Mapping[str, Part], clients: Sequence[str], classes: int 
         return None
     if classes is None:
         classes = 1 + max(int(rows.targets.max()) for rows in parts.values() if rows.targets.numel())
+        _check_highest(parts, clients, classes - 1)
     for part, rows in parts.items():
         _check_labels(part, rows, clients, classes)
     return classes
@@ -71,7 +76,7 @@ def check_names(clients: Sequence[str]) -> None:
         raise DataError("there are no clients: give at least one")
     for name in clients:
         if not isinstance(name, str):
-            raise DataError(f"client names must be strings, and {name!r} is not")
+            raise DataError(f"client names must be strings, and {name!r} is not: give it as {str(name)!r}")
     if len(set(clients)) < len(clients):
         twice = Counter(clients).most_common(1)[0][0]
         raise DataError("the name is given to two clients: name each client once", client=twice)
@@ -117,6 +122,19 @@ def _check_labels(part: str, rows: Part, clients: Sequence[str], classes: int) -
         outside = (labels < 0) | (labels >= classes)
         problem = f"label {int(labels[outside][0])} outside [0, {classes}): number the labels from 0"
         _refuse(part, "targets", outside, rows, clients, problem + ", or raise classes")
+
+
+def _check_highest(parts: Mapping[str, Part], clients: Sequence[str], highest: int) -> None:
+    """Refuse a label from which far more classes would follow than there are labels: it numbers something else."""
+    held = sum(rows.targets.numel() for rows in parts.values())
+    if highest < _FEW_CLASSES or highest <= _CLASSES_A_LABEL * held:
+        return
+    part, rows = next((name, rows) for name, rows in parts.items() if bool((rows.targets == highest).any()))
+    problem = (
+        f"label {highest}, and there are {held} labels in all: number the classes from 0 without gaps, say how "
+        f"many there are (classes={highest + 1}), or give floating targets for a regression"
+    )
+    _refuse(part, "targets", rows.targets == highest, rows, clients, problem)
 
 
 def _refuse(part: str, field: str, bad: Tensor, rows: Part, clients: Sequence[str], problem: str) -> None:

@@ -80,6 +80,8 @@ def _read(name: str, file: Path) -> dict[str, npt.NDArray[Any]]:
     except Exception as error:  # a damaged archive fails in zipfile, zlib, struct or numpy, each with its own
         if "Object arrays" in str(error):
             problem = "holds pickled objects, which are never loaded: save plain numeric arrays"
+        elif "pickle" in str(error):  # what numpy takes any other file for
+            problem = "is no .npz file: write it with numpy.savez"
         else:
             problem = f"cannot be read as .npz ({type(error).__name__}: {error}): write it again"
         raise DataError(problem, client=name, file=file) from error

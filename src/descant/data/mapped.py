@@ -7,6 +7,7 @@ FOLDER/train.inputs.bin, ...   the packed tensors of each part, as raw numbers
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,17 +21,20 @@ from descant.data.errors import DataError
 from descant.data.federated import FederatedData
 from descant.data.folder import check_folder
 from descant.data.part import Part
-from descant.files import claim_folder, dtype_of, map_tensor, name_of, read_json, sync, write_json
+from descant.files import claim_folder, dtype_of, map_tensor, name_of, read_json, sync, write_bytes, write_json
 
 _FORMAT = 1
 _FIELDS = ("inputs", "targets")
+_ABOUT, _MARKER = "data.json", ".descant-data"
+_SAYS = "descant is laying data into this folder: what lies here by the names of its files is not whole yet.\n"
+_FILES = [f"{part}.{field}.bin" for part in PARTS for field in (*_FIELDS, "offsets")]
 _BLOCK = 2**16  # examples written in one go
 
 
 def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Mapping[str, Any]) -> FederatedData:
     """Lay data into a folder, block after block of its clients (of examples alike), and map it."""
     claim_folder(folder)
-    (folder / "data.json").unlink(missing_ok=True)
+    _begin(folder)
     clients: list[str] = []
     words: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -56,8 +60,8 @@ def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Map
     for part in PARTS:
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(sizes[part]).cpu().cumsum(0)])
         (folder / f"{part}.offsets.bin").write_bytes(offsets.numpy().tobytes())
-    for file in folder.glob("*.bin"):
-        sync(file)
+    for file in _FILES:
+        sync(folder / file)
     about = {
         "format": _FORMAT,
         "name": name,
@@ -69,14 +73,30 @@ def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Map
         "tensors": shapes,
     }
     about["fingerprint"] = _map(folder, about).fingerprint
-    write_json(folder / "data.json", about)
+    write_json(folder / _ABOUT, about)
+    (folder / _MARKER).unlink(missing_ok=True)
     return load(folder)
+
+
+def _begin(folder: Path) -> None:
+    """Refuse a folder with files by our names that somebody else may have written; mark it as being filled.
+
+    The marker of a process that was killed says that its files are nothing that anybody has lost.
+    """
+    marker = folder / _MARKER
+    if marker.is_file() and not marker.is_symlink() and marker.read_bytes() == _SAYS.encode():
+        return
+    for name in (_MARKER, _ABOUT, *_FILES):
+        if os.path.lexists(folder / name):
+            what = "it is there already, and data need its name: choose another folder, or move it away"
+            raise DataError(what, file=folder / name)
+    write_bytes(marker, [_SAYS.encode()])
 
 
 def load(folder: Path) -> FederatedData:
     """Map the data that lies in a folder."""
     check_folder(folder, "a folder that FederatedData.mapped has filled")
-    file = folder / "data.json"
+    file = folder / _ABOUT
     try:
         about = read_json(file)
         if about["format"] != _FORMAT:
@@ -94,13 +114,20 @@ def load(folder: Path) -> FederatedData:
 
 def holds(folder: Path, *, fingerprint: str | None = None, settings: Mapping[str, Any] | None = None) -> bool:
     """Whether the folder holds the data wanted already; refuses one that holds others."""
-    file = folder / "data.json"
+    file = folder / _ABOUT
     if not file.is_file():
         return False
-    about = read_json(file)
-    same = fingerprint in (None, about["fingerprint"])
+    try:
+        about = read_json(file)
+        kept, told = about["fingerprint"], about["settings"]
+    except (ValueError, LookupError, TypeError) as error:  # no JSON, or that of another program
+        what = (
+            "it says nothing of data that descant laid down, or is damaged: choose another folder, or move it away"
+        )
+        raise DataError(what, file=file) from error
+    same = fingerprint in (None, kept)
     if settings is not None:
-        same &= json.loads(json.dumps(dict(settings))) == about["settings"]
+        same &= json.loads(json.dumps(dict(settings))) == told
     if not same:
         raise DataError("the folder holds other data: choose another folder, or remove it", file=file)
     return True

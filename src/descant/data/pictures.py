@@ -29,7 +29,8 @@ def decode(
     except DataError:
         raise
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
-        raise DataError(f"it is not a picture that can be read ({error})", file=file) from error
+        problem = f"it is not a picture that can be read: save it again, or take it away ({error})"
+        raise DataError(problem, file=file) from error
     if size is not None and crop:
         side = min(picture.size)
         left, top = (picture.width - side) // 2, (picture.height - side) // 2

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
+from descant.catalog import describe
 from descant.data.errors import DataError
 from descant.engine import Record
 from descant.experiment.callback import Callback
@@ -23,6 +26,7 @@ from descant.experiment.ready import Ready, ready
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
 from descant.experiment.settings import RunSettings
+from descant.methods import Method
 from descant.sealed import read_json, write_json
 
 _FILES = "files.json"  # in a cell's folder: the files of its data, as `stamp` saw them
@@ -90,9 +94,8 @@ class Cell(ABC):
         How the run is carried out (mode, device, chunk, threads, store, commit) does not belong to it, and neither
         does a setting that has its default, here or inside a method: a setting that is added renames no cell.
         """
-        text = dumps(self.identity(), sort_keys=True)
         slug = re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
-        return f"{slug}-seed{self.seed}-{blake2b(text.encode(), digest_size=8).hexdigest()}"
+        return f"{slug}-seed{self.seed}-{_digest(self.identity(), 8)}"
 
     def __str__(self) -> str:
         return f"'{self.label}' (seed {self.seed})"
@@ -121,11 +124,14 @@ class FromFile(Cell):
         return ready(self.settings.task(data), data, self.settings.method, self.settings)
 
     def place(self, folder: Path) -> Path:
-        """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now.
+        """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now, or of
+        a method whose defaults are.
 
         As long as no file of the data has another size or time, they are the same; if not, they are read and
         compared.
         """
+        if otherwise(folder, self.settings.method):
+            folder = folder.with_name(f"{folder.name}-{_digest(describe(self.settings.method), 4)}")
         if not finished(folder) and not unfinished(folder):
             return folder
         files = stamp(self.settings.data_spec)
@@ -145,17 +151,56 @@ class FromFile(Cell):
 
     def begin(self, out: Path | None, listening: Listening) -> Run:
         files = stamp(self.settings.data_spec)
-        run = self.settings.execute(out, progress=listening.progress, callbacks=listening.callbacks)
-        if out is not None:
-            write_json(out / _FILES, {"files": files})
-        return run
+        execute = partial(self.settings.execute, progress=listening.progress, callbacks=listening.callbacks)
+        if out is None:
+            return execute()
+        execute(out)
+        return _left(out, files, allow_imports=True)  # which have just been followed
 
     def go_on(self, out: Path, listening: Listening) -> Run:
         files = stamp(self.settings.data_spec)
         own = Journal.reopen(out).settings == loads(dumps(self.settings.plain()))  # and not a stranger's
-        run = resume(out, allow_imports=own, progress=listening.progress, callbacks=listening.callbacks)
-        write_json(out / _FILES, {"files": files})
-        return run
+        resume(out, allow_imports=own, progress=listening.progress, callbacks=listening.callbacks)
+        return _left(out, files, allow_imports=own)
+
+
+def _left(out: Path, files: str | None, allow_imports: bool) -> Run:
+    """The run in a folder, which was made from `files`.
+
+    It is read, since a grid keeps all of its runs: one that has just ended still holds every client's state. Its
+    parts hold each other, so that nothing of it is free until Python looks for such parts.
+    """
+    gc.collect()
+    write_json(out / _FILES, {"files": files})
+    return Run.load(out, allow_imports=allow_imports)
+
+
+def otherwise(folder: Path, method: Method) -> list[str]:
+    """The fields that a method has otherwise in the run that a folder holds, if it holds one.
+
+    What has its default does not tell cells apart. So a default that is another one since then does not, either.
+    """
+    if not finished(folder) and not unfinished(folder):
+        return []
+    about = read_json(folder / (RUN if finished(folder) else START))[0]
+    return _apart(about.get("config", {}).get("method"), loads(dumps(describe(method))))
+
+
+def _apart(then: Any, now: Any) -> list[str]:
+    """The names by which two descriptions differ, of those that both have: others came later, or are gone."""
+    if not isinstance(then, Mapping) or not isinstance(now, Mapping):
+        return []
+    found = []
+    for name in then.keys() & now.keys():
+        if isinstance(then[name], Mapping) and isinstance(now[name], Mapping):
+            found += [f"{name}.{inner}" for inner in _apart(then[name], now[name])]
+        elif then[name] != now[name]:
+            found.append(name)
+    return sorted(found)
+
+
+def _digest(told: Any, size: int) -> str:
+    return blake2b(dumps(told, sort_keys=True).encode(), digest_size=size).hexdigest()
 
 
 def _stamped(folder: Path) -> Any:

@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from descant.errors import SettingError, TaskError, unknown
+from descant.errors import DamagedError, SettingError, TaskError, unknown
 from descant.experiment.keeping import Round
 from descant.experiment.models import KINDS
 from descant.experiment.modules import fill, like_data
 from descant.files import claim_folder, read_json, write_bytes, write_json
-from descant.sealed import write_tensors
+from descant.sealed import check_entry, entry_of, write_tensors
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ def export(
         for format, name in names[each].items():
             saves[format](whole, folder / name)
             written.append(folder / name)
-        entries.append(_entry(run, each, round) | {"files": names[each]})
-    for name in _listed(folder) - {path.name for path in written}:
+        sums = {format: entry_of(folder / name) for format, name in names[each].items()}
+        entries.append(_entry(run, each, round) | {"files": names[each], "checksums": sums})
+    for name in _left(folder) - {path.name for path in written}:
         (folder / name).unlink()  # before the new index, which no longer says that it is ours
     write_json(folder / INDEX, _about(run, round, formats) | {"models": entries})
     return [*written, folder / INDEX]
@@ -146,15 +147,24 @@ def _refuse_taken(folder: Path, names: Sequence[str], overwrite: bool) -> None:
             )
 
 
-def _listed(folder: Path) -> set[str]:
-    """The files of an earlier export that are still there, as its index lists them; none of an index of others."""
+def _left(folder: Path) -> set[str]:
+    """The files that an earlier export left, as its index lists them; without those that were changed since."""
     try:
         index = read_json(folder / INDEX)
-        _, named = index["descant"], {str(name) for entry in index["models"] for name in entry["files"].values()}
+        _, models = index["descant"], [(entry["files"], entry["checksums"]) for entry in index["models"]]
+        listed = {str(name): sums[format] for files, sums in models for format, name in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no index, or none of ours
         return set()
-    here = {name for name in named if Path(name).name == name and Path(name).suffix.removeprefix(".") in _LOAD}
-    return {name for name in here if (folder / name).is_file() and not (folder / name).is_symlink()}
+    here = [name for name in listed if Path(name).name == name and Path(name).suffix.removeprefix(".") in _LOAD]
+    return {name for name in here if _is_unchanged(folder / name, listed[name])}
+
+
+def _is_unchanged(path: Path, entry: Any) -> bool:
+    try:
+        check_entry(path, entry)
+    except DamagedError:  # another one, or none
+        return False
+    return True
 
 
 def _programs(module: nn.Module, config: dict[str, Any], formats: Sequence[str]) -> dict[str, Save]:

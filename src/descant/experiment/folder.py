@@ -39,8 +39,10 @@ _REPLACED = "A run that lay here is being replaced.\n"
 def refuse_foreign(folder: Path) -> None:
     """Refuse a folder with an entry that has one of our names and is not of our making."""
     if (entry := _foreign(folder)) is not None:
+        inside = entry.partition("/")[0] if "/" in entry else None
+        why = "needs its name" if inside is None else f"has '{inside}' to itself"
         raise SettingError(
-            f"out = '{folder}' holds '{entry}', which no run of descant made, and a run needs its name: "
+            f"out = '{folder}' holds '{entry}', which no run of descant made, and a run {why}: "
             "choose another folder, or move it away"
         )
 

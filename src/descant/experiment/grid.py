@@ -52,13 +52,14 @@ class Grid:
     folder: Path | None = None
     callbacks: tuple[Callback, ...] = ()
     refuse: Callable[[Cell, Ready], None] | None = None  # what this grid refuses of a cell that could begin
+    whole: bool = False  # whether all cells are needed, so that one that is damaged is an error
 
     def run(self, progress: Callable[[Cell, Record], None] | None = None) -> Iterator[tuple[Cell, Run]]:
         """Every cell with its run, those that other processes are at work on last.
 
-        One that is damaged is named (`LeftOutWarning`), and the others go on. If other processes are still at work
-        when all else is done, the error at the end (`BusyError`) names their cells. What a cell would refuse before
-        it trains is refused before the first one is run.
+        One that is damaged is named (`LeftOutWarning`), and the others go on, unless the `whole` is needed. If
+        other processes are still at work when all else is done, the error at the end (`BusyError`) names their
+        cells. What a cell would refuse before it trains is refused before the first one is run.
         """
         self.check()
         if self.folder is not None and not self.folder.is_dir():  # finished cells may lie where nobody can write
@@ -74,7 +75,7 @@ class Grid:
                     continue
                 except DamagedError as error:
                     left_out += 1
-                    if left_out == len(self.cells):
+                    if self.whole or left_out == len(self.cells):
                         raise
                     warnings.warn(LeftOutWarning(f"{cell} is left out: {error}"), stacklevel=2)
                     continue

@@ -44,6 +44,7 @@ from descant.experiment.goingon import resume_command
 from descant.experiment.history import History
 from descant.experiment.keeping import Keeper
 from descant.experiment.lock import Lock
+from descant.experiment.ours import begins_a_run
 from descant.files import claim_folder, make_folder
 from descant.sealed import damaged, read_json, read_tensors, write_json, write_tensors
 from descant.state.leaves import ABOUT
@@ -247,9 +248,10 @@ class Journal:
         then, prints = self.before, dict(start["fingerprints"])
         self._compare_prints({"data": prints.pop("data")})
         for field, now in start["config"].items():
-            if field not in ("execution", "versions", "settings") and then.get(field) != now:
+            # A setting that is not there came later, and the run has it as it is by default.
+            if field not in ("execution", "versions", "settings") and then.get(field, now) != now:
                 raise ResumeError(
-                    f"{self.folder} was begun with {field} = {then.get(field)!r}, and this is {now!r}: "
+                    f"{self.folder} was begun with {field} = {then[field]!r}, and this is {now!r}: "
                     "resume with the same, or begin anew with overwrite"
                 )
         self._compare_prints(prints)
@@ -301,9 +303,14 @@ _CONFIG = {"versions": dict, "execution": dict, "evaluate": dict, "method": dict
 
 def finished(folder: Path) -> bool:
     """Whether a folder holds a finished run."""
-    return (folder / RUN).is_file()
+    return _is_a_run(folder / RUN)
 
 
 def unfinished(folder: Path) -> bool:
     """Whether a folder holds a run that was begun and not finished."""
-    return (folder / START).is_file() and not finished(folder)
+    return _is_a_run(folder / START) and not finished(folder)
+
+
+def _is_a_run(path: Path) -> bool:
+    """Whether a file by the name of ours is there, and no other program's."""
+    return path.is_file() and begins_a_run(path)

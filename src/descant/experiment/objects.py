@@ -14,7 +14,7 @@ from descant.data import FederatedData
 from descant.draws import seed_of
 from descant.errors import SettingError
 from descant.experiment.callback import Callback
-from descant.experiment.cells import Cell, Listening
+from descant.experiment.cells import Cell, Listening, otherwise
 from descant.experiment.declaration import Settings, declared
 from descant.experiment.grid import COMPARED, Grid, refuse_same_folders, refuse_unknown, rows_of
 from descant.experiment.identity import of_parts, of_problem
@@ -102,7 +102,15 @@ class FromObjects(Cell):
         return ready(*self._problem(), self.settings)
 
     def place(self, folder: Path) -> Path:
-        """The folder itself. One that differs in the first parameters alone is refused: they were not repeated."""
+        """The folder itself. One that differs in the first parameters alone is refused: they were not repeated.
+
+        So is one of a method whose defaults are others by now.
+        """
+        if fields := otherwise(folder, self.method):
+            raise SettingError(
+                f"{folder.parent} holds {self} from when the default of {', '.join(fields)} was another "
+                f"({folder.name}): choose another folder, and read that run by descant.load"
+            )
         stem = folder.name.rpartition("-")[0]
         for other in folder.parent.glob(f"{stem}-*"):
             if other != folder and (finished(other) or unfinished(other)):

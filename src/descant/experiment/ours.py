@@ -32,11 +32,13 @@ def of_a_run(path: Path) -> bool:
 
 def begins_a_run(path: Path) -> bool:
     """The same of one that may be damaged: it is not plainly something else, whole and without a checksum."""
-    if of_a_run(path) or ends_sealed(path):
-        return True
     try:
+        if ends_sealed(path) or of_a_run(path):
+            return True
         json.loads(path.read_bytes() if path.stat().st_size <= _LARGEST else b"")
-    except (ValueError, RecursionError):
+    except FileNotFoundError:  # another process has just removed it
+        return False
+    except (ValueError, RecursionError, PermissionError):  # who reads it says what is wrong with it
         return True
     return False
 

@@ -17,7 +17,7 @@ from descant.catalog import (
     check_spec,
     describe,
     fill,
-    refuse_unsaid,
+    refuse_incomplete,
 )
 from descant.engine import Evaluation, Health
 from descant.errors import SettingError
@@ -38,7 +38,7 @@ class PartOf(Allowed):
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, BASES[self.kind]):
-            refuse_unsaid(self.kind, f"{name}: {type(value).__name__}", value)
+            refuse_incomplete(self.kind, f"{name}: {type(value).__name__}", value)
             return value
         if isinstance(value, type):
             remedy = f"make an object of it, as in {value.__name__}()"

@@ -246,7 +246,7 @@ class Run:
             if (lost := headless(folder)) is not None:
                 raise lost
             begun = f"; it is unfinished: go on with descant.resume({str(folder)!r})" if unfinished(folder) else ""
-            raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} in it{begun}")
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} of descant's in it{begun}")
         about, _ = read_json(folder / RUN)
         if about.get("format") not in (1, FORMAT):
             raise SettingError(f"{folder} was written in format {about.get('format')}; this version reads {FORMAT}")

@@ -39,13 +39,14 @@ def verify(folder: str | Path) -> list[str]:
     elif (lost := headless(folder)) is not None:
         wrong.append(str(lost))
     else:
-        raise SettingError(f"{folder} holds no run: there is no {RUN} in it, and no {START}")
+        raise SettingError(f"{folder} holds no run: there is no {RUN} of descant's in it, and no {START}")
     return wrong
 
 
 def runs_in(folders: Iterable[Path]) -> list[Path]:
     """The runs in some folders, finished or not, at any depth."""
-    found = {path.parent for folder in folders for name in (RUN, START) for path in folder.rglob(name)}
+    there = {path.parent for folder in folders for name in (RUN, START) for path in folder.rglob(name)}
+    found = {folder for folder in there if finished(folder) or unfinished(folder)}
     found |= {path.parent for folder in folders for path in folder.rglob(MARKER) if headless(path.parent)}
     if not found:
         raise SettingError(f"{', '.join(map(str, folders))}: there is no run in it, or below it")

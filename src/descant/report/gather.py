@@ -128,12 +128,12 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
         # In the order in which they were finished, which is that of a comparison's own list.
         there = sorted(folder.rglob(RUN), key=lambda path: (path.stat().st_mtime_ns, path))
         lost = sorted(path.parent for path in folder.rglob(MARKER) if headless(path.parent))
-        here = [folder] if finished(folder) else [path.parent for path in there if path.is_file()] + lost
+        here = [folder] if finished(folder) else [path.parent for path in there if finished(path.parent)] + lost
         begun = [] if here == [folder] else sorted(p.parent for p in folder.rglob(START) if unfinished(p.parent))
         if not here:
             if begun:
                 raise SettingError(f"{begun[0]} is unfinished: go on with it first ({resume_command(begun[0])})")
-            raise SettingError(f"{folder} holds no finished run: there is no {RUN} in it, or below it")
+            raise SettingError(f"{folder} holds no finished run: there is no {RUN} of descant's in it, or below it")
         if begun:
             others = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
             said = f"{begun[0]}{others}: unfinished, and left out; to go on with it: {resume_command(begun[0])}"

@@ -10,12 +10,13 @@ from typing import Any
 from descant.experiment import Run
 from descant.experiment.assumed import beyond
 from descant.experiment.attackgrid import CLEAN, Place, percent
-from descant.experiment.outcomes import Outcome, outcomes, rule_of, worst_cases
-from descant.experiment.table import at_evaluation, compute_said, of_fewer, over_seeds, rows, short
+from descant.experiment.outcomes import Outcome, model_of, outcomes, rule_of, worst_cases
+from descant.experiment.table import at_evaluation, compute_said, of_fewer, over_seeds, rows
 from descant.report.figure import Figure, Palette
 from descant.report.gather import Entry
 from descant.report.page import facts, filled, legend, placed
 from descant.report.robust_figures import Drawn, number, robust_figures, robust_palette
+from descant.report.robust_verdict import Contest, figures_by_seed, verdict
 from descant.report.tables import Table, TableCell, full_settings
 
 _KEY = "robustness"
@@ -32,7 +33,7 @@ class RobustReport:
     def __init__(
         self, runs: Mapping[Place, Sequence[Run]], title: str | None = None, rule: str | None = None, first: int = 0
     ) -> None:
-        self.runs, self.rule = runs, rule or rule_of(runs, first)
+        self.runs, self.rule, self.first = runs, rule or rule_of(runs, first), first
         history = next(iter(runs.values()))[0].history
         self.drawn = Drawn(outcomes(runs, self.rule, first), history.metric, history.higher_is_better)
         self.worst = worst_cases(self.drawn.found, history.higher_is_better)
@@ -146,36 +147,17 @@ class RobustReport:
 
     def verdict(self) -> str:
         """For every fraction, who has the best worst case, and who collapses; of one method alone, how it fares."""
-        return " ".join(filter(None, map(self._verdict, self.drawn.fractions)))
+        return " ".join(filter(None, (verdict(self._contest(fraction)) for fraction in self.drawn.fractions)))
 
-    def _verdict(self, fraction: float) -> str:
-        every = [outcome for (_, share), outcome in self.worst.items() if share == fraction]
-        cases = [outcome for outcome in every if outcome.place.method not in self.alone]
-        standing = [outcome for outcome in cases if not outcome.collapsed]
-        said = f"With {percent(fraction)} of attackers"
-        if len(cases) == 1:
-            return f"{said} {self._alone(cases[0])}{_out_of_reach(every, cases)}."
-        if not standing:
-            return f"{said} every method collapses under some attack." if cases else ""
-        best = (max if self.drawn.higher_is_better else min)(standing, key=lambda outcome: outcome.mean)
-        alike = [_quoted(o.place.method) for o in standing if short(o.mean) == short(best.mean)]
-        if len(alike) > 1:
-            text = (
-                f"{said} {', '.join(alike[:-1])} and {alike[-1]} have the same best worst case, {short(best.mean)}"
-            )
-        else:
-            text = f"{said} {alike[0]} has the best worst case, {short(best.mean)} under {best.place.attack}"
-        gone = [_quoted(outcome.place.method) for outcome in cases if outcome.collapsed]
-        text += f"; {', '.join(gone)} collapse{'s' if len(gone) == 1 else ''}" if gone else ""
-        return f"{text}{_out_of_reach(every, cases)}."
-
-    def _alone(self, worst: Outcome) -> str:
-        """How the one method fares that attackers reach: there is nobody that it could be better than."""
-        place = worst.place
-        tried = {o.place.attack for o in self.drawn.table.values() if o.place.fraction == place.fraction}
-        under = f"its worst attack, {place.attack}" if len(tried) > 1 else place.attack
-        does = "collapses" if worst.collapsed else f"has {short(worst.mean)}"
-        return f"{_quoted(place.method)} {does} under {under}"
+    def _contest(self, fraction: float) -> Contest:
+        model, rule = model_of(self.runs), self.rule
+        figures = {
+            (place.method, place.attack): figures_by_seed(runs, model, rule, self.first)
+            for place, runs in self._attacked()
+            if place.fraction == fraction
+        }
+        worst = {method: outcome for (method, share), outcome in self.worst.items() if share == fraction}
+        return Contest(fraction, worst, figures, self.alone, self.drawn.higher_is_better)
 
     def notices(self) -> list[str]:
         """What a reader must know first."""
@@ -227,17 +209,6 @@ class RobustReport:
         }
         several = {id(run) for runs in self.runs.values() for run in runs}
         return filled(self.title, [section], specs, len(several))
-
-
-def _quoted(label: str) -> str:
-    """A label in a sentence: in quotes where it has a comma of its own."""
-    return f"'{label}'" if "," in label else label
-
-
-def _out_of_reach(every: Sequence[Outcome], cases: Sequence[Outcome]) -> str:
-    """What methods have that send nothing, beside those that attackers reach."""
-    own = [f"{_quoted(o.place.method)} has {short(o.mean)}" for o in every if o not in cases and not o.collapsed]
-    return f" ({', '.join(own)}, out of their reach)" if own else ""
 
 
 def _share(fraction: float) -> str:
