@@ -114,5 +114,8 @@ def test_a_run_from_when_a_default_was_another_is_refused(tmp_path: Path) -> Non
     about, _ = read_json(folder / "run.json")
     about["config"]["method"]["bits"] = 3
     write_json(folder / "run.json", about)
+    before = sorted(tmp_path.iterdir())
+    others = {"first": dc.methods.Local(steps=1)} | methods
     with pytest.raises(SettingError, match=r"from when the default of bits was another .*choose another folder"):
-        dc.compare(task(), DATA, methods, out=tmp_path, **HOW)
+        dc.compare(task(), DATA, others, out=tmp_path, **HOW)
+    assert sorted(tmp_path.iterdir()) == before, "which is found before another is run"

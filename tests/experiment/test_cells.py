@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import linecache
 import os
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +17,7 @@ import pytest
 
 from descant.engine import Record
 from descant.errors import SettingError
-from descant.experiment import Run
+from descant.experiment import Run, cells
 from descant.experiment.allowed import Share
 from descant.experiment.cells import FromFile
 from descant.experiment.declaring import setting
@@ -162,6 +166,89 @@ def test_a_cell_from_when_a_default_was_another_is_run_anew_beside_it(
     second, made = run(values, grid)
     assert made > 0 and second.config["method"]["bits"] == [2, 1] and len(list(grid.iterdir())) == 2
     assert run(values, grid)[1] == 0, "which is then found again"
+
+
+METHOD_OF_ONES_OWN = """
+from dataclasses import dataclass
+from descant.methods import Ditto
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Ditto):
+    name = "mine"
+
+    def step(self, v, grad, w):
+        return super().step(v, grad, {times} * w)
+"""
+MODEL_OF_ONES_OWN = """
+from torch import nn
+
+class Net(nn.Linear):
+    def forward(self, x):
+        return {times} * super().forward(x)
+
+def net(data):
+    return Net(data.input_shape[0], data.classes)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        (METHOD_OF_ONES_OWN, {"methods": {"a": {"name": "own_code:Mine", "steps": 1}}}),
+        (MODEL_OF_ONES_OWN, {"methods": {"a": {"name": "ditto", "steps": 1}}, "model": "own_code:net"}),
+    ],
+    ids=["method", "model"],
+)
+def test_a_cell_of_other_code_is_not_taken_for_one_of_now(
+    text: str, setting: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is that of the same settings; what the run recorded of the code tells them apart."""
+    monkeypatch.syspath_prepend(tmp_path)
+    values = {name: value for name, value in VALUES.items() if name != "method"} | setting
+    rounds = []
+    for times in (1, 1, 3, 3, 1):
+        monkeypatch.delitem(sys.modules, "own_code", raising=False)
+        (tmp_path / "own_code.py").write_text(text.format(times=times))
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        rounds.append(run(values, tmp_path / "grid")[1])
+    assert rounds[0] > 0 and rounds[2] > 0 and rounds[1] == rounds[3] == rounds[4] == 0
+
+
+def test_a_cell_of_other_defaults_is_checked_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {name: value for name, value in VALUES.items() if name != "method"} | {"methods": ["ditto"]}
+    run(values, tmp_path)
+    (path,) = tmp_path.glob("*/run.json")
+    about, _ = read_json(path)
+    about["config"]["method"]["lam"] = 0.5
+    write_json(path, about)
+    checked: list[str] = []
+    check = FromFile.check
+
+    def noted(cell: FromFile) -> Any:
+        checked.append(cell.label)
+        return check(cell)
+
+    monkeypatch.setattr(FromFile, "check", noted)
+    assert run(values, tmp_path)[1] > 0 and checked == ["ditto"]
+
+
+def test_the_name_of_a_cell_beside_follows_from_what_differs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field that is added to a method later renames it no more than any other cell."""
+    cell = FromFile(RunSettings.of(VALUES))
+    cell.settings.execute(tmp_path / "cell")
+    about, _ = read_json(tmp_path / "cell" / "run.json")
+    about["config"]["method"]["lam"] = 0.5
+    write_json(tmp_path / "cell" / "run.json", about)
+    beside = cell.place(tmp_path / "cell")
+    told = cells.describe
+    monkeypatch.setattr(cells, "describe", lambda method: told(method) | {"later": 1})
+    assert cell.place(tmp_path / "cell") == beside != tmp_path / "cell"
 
 
 def test_files_that_nobody_touched_are_not_read_again(

@@ -12,6 +12,7 @@ import pytest
 import descant as dc
 from descant.errors import SettingError
 from descant.experiment import finished, unfinished
+from descant.experiment.verify import verify
 from tests.experiment.owned import contents, run
 
 FILES = ["run.json", "start.json", "rounds.parquet", "clients.parquet", "federation.parquet", "summary.json"]
@@ -55,6 +56,27 @@ def test_what_the_user_put_beside_a_run_later_is_refused(
     with pytest.raises(SettingError, match=f"holds '{entry}'"):
         run(data, tmp_path, overwrite=True)
     assert contents(tmp_path) == before and finished(tmp_path)
+
+
+@pytest.mark.parametrize("mine", ["my own notes", '{"mine": 1}'])
+@pytest.mark.parametrize("name", ["rounds.parquet", "federation.parquet", "summary.json", "state.safetensors"])
+def test_what_the_user_wrote_over_a_file_of_a_run_is_refused(
+    data: dc.FederatedData, tmp_path: Path, name: str, mine: str
+) -> None:
+    run(data, tmp_path)
+    (tmp_path / name).write_text(mine)
+    before = contents(tmp_path)
+    with pytest.raises(SettingError, match=f"holds '{name}', which no run of descant made"):
+        run(data, tmp_path, overwrite=True)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["rounds.parquet", "summary.json", "state.safetensors"])
+def test_a_file_of_a_run_that_was_cut_off_is_still_ours(data: dc.FederatedData, tmp_path: Path, name: str) -> None:
+    run(data, tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:60])
+    run(data, tmp_path, overwrite=True)
+    assert not verify(tmp_path)
 
 
 def test_a_link_is_not_followed_out_of_the_folder(data: dc.FederatedData, tmp_path: Path) -> None:

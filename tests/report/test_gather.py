@@ -14,6 +14,7 @@ from descant import FederatedData, simulate
 from descant.errors import LeftOutWarning, SettingError
 from descant.experiment import Run
 from descant.experiment.attackgrid import attack_grid
+from descant.experiment.declaration import Settings, declared
 from descant.report import Report
 from descant.report.gather import differing, find, gather
 from descant.report.making import report
@@ -45,6 +46,16 @@ def test_runs_of_a_label_are_its_seeds_and_labels_keep_their_order(runs: list[Ru
     [experiment] = gather(runs)
     assert [entry.label for entry in experiment.entries] == labels
     assert [[run.config["seed"] for run in entry.runs] for entry in experiment.entries] == [[0, 1]] * 3
+
+
+def test_how_runs_were_carried_out_does_not_tell_the_seeds_of_a_label_apart(runs: list[Run]) -> None:
+    """Such as a setting that there was not yet when one of them was made."""
+    told = {name for name, setting in declared(Settings).items() if setting.role == "how"}
+    how = sorted(told & runs[0].config.keys())
+    assert "deterministic" in how
+    others = [changed(run, **dict.fromkeys(how)) if run.config["seed"] else run for run in runs]
+    [experiment] = gather(others)
+    assert [len(entry.runs) for entry in experiment.entries] == [2, 2, 2]
 
 
 def test_other_data_or_another_model_is_another_experiment(runs: list[Run]) -> None:

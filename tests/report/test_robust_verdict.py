@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import nan
 
 import pytest
@@ -56,7 +57,19 @@ def test_a_method_that_lacks_a_hard_seed_is_not_called_the_best(better: bool) ->
 
 def test_an_attack_that_one_method_was_not_held_against_says_nothing_of_the_other() -> None:
     figures: Figures = {"A": {"flip": [0.8, 0.8], "noise": [0.1, 0.1]}, "B": {"flip": [0.7, 0.7]}}
-    assert "A has the best worst case over common seeds, 0.1000 above B" in verdict(contest(figures))
+    said = verdict(contest(figures))
+    assert "A has the best worst case over common attacks and seeds, 0.1000 above B" in said
+    assert said.endswith("The methods do not have the same attacks and seeds there.")
+
+
+def test_one_seed_without_a_figure_leaves_the_others_under_that_attack_in_the_worst_case() -> None:
+    figures: Figures = {
+        "A": {"flip": [0.9, 0.9, 0.9], "noise": [nan, 0.1, 0.1]},
+        "B": {"flip": [0.8, 0.8, 0.8, 0.8], "noise": [0.7, 0.7, 0.7, 0.7]},
+    }
+    found = contest(figures)
+    standing = {method: replace(outcome, collapsed=()) for method, outcome in found.worst.items()}
+    assert "B has the best worst case" in verdict(replace(found, worst=standing))
 
 
 def test_who_is_level_with_the_best_and_behind_another_is_not_called_the_best() -> None:

@@ -21,7 +21,9 @@ from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import Settings
 from descant.experiment.folder import RUN, START
+from descant.experiment.identity import model_fingerprint, of_parts
 from descant.experiment.journal import Journal, finished, unfinished
+from descant.experiment.lock import at_work
 from descant.experiment.ready import Ready, ready
 from descant.experiment.resume import resume
 from descant.experiment.run import Run
@@ -79,6 +81,10 @@ class Cell(ABC):
     def place(self, folder: Path) -> Path:
         """The folder of the cell: `folder`, or beside it where that holds a run on other data."""
 
+    def begun(self, folder: Path) -> bool:
+        """Whether the run in a folder of this cell's name is this cell, and so was checked when it began."""
+        return finished(folder) or unfinished(folder) or at_work(folder)
+
     @abstractmethod
     def begin(self, out: Path | None, listening: Listening) -> Run:
         """Run it from the beginning."""
@@ -124,14 +130,14 @@ class FromFile(Cell):
         return ready(self.settings.task(data), data, self.settings.method, self.settings)
 
     def place(self, folder: Path) -> Path:
-        """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now, or of
-        a method whose defaults are.
+        """The folder of a cell: `folder`, or beside it where that holds a run on data that are others by now, of
+        code that is, or of a method whose defaults are.
 
         As long as no file of the data has another size or time, they are the same; if not, they are read and
         compared.
         """
-        if otherwise(folder, self.settings.method):
-            folder = folder.with_name(f"{folder.name}-{_digest(describe(self.settings.method), 4)}")
+        if changed := self._changed(folder):
+            folder = folder.with_name(f"{folder.name}-{_digest(changed, 4)}")
         if not finished(folder) and not unfinished(folder):
             return folder
         files = stamp(self.settings.data_spec)
@@ -141,13 +147,27 @@ class FromFile(Cell):
             now = self.settings.federated_data().fingerprint
         except (DataError, OSError):
             return folder  # the files are gone, and the run is what is left
-        about = read_json(folder / (RUN if finished(folder) else START))[0]
-        then = about.get("config", {}).get("data", {}).get("fingerprint")
+        then = _about(folder).get("config", {}).get("data", {}).get("fingerprint")
         if then in (now, None):  # the first format did not say
             with suppress(OSError):  # a folder that can only be read is compared the next time, too
                 write_json(folder / _FILES, {"files": files})
             return folder
         return folder.with_name(f"{folder.name}-{now[:8]}")
+
+    def begun(self, folder: Path) -> bool:
+        return super().begun(folder) and not self._changed(folder)
+
+    def _changed(self, folder: Path) -> dict[str, Any]:
+        """What the result follows from and the cell's name does not tell, where the run in a folder had it
+        otherwise, as it is now: defaults of the method, and the code of parts and of a model by an import path."""
+        parts = {name: getattr(self.settings, name) for name in ("aggregator", "codec", "downlink", "attacks")}
+        then, now = _about(folder).get("fingerprints", {}), of_parts(self.settings.method, **parts)
+        if ":" in str(self.settings.model.get("name")) and "model" in then:
+            with suppress(DataError, OSError):  # the files are gone, and the run is what is left
+                model = self.settings.task(self.settings.federated_data()).model
+                now["model"] = model_fingerprint(model)
+        code = {f"code of {name}": told for name, told in now.items() if then.get(name, told) != told}
+        return otherwise(folder, self.settings.method) | code
 
     def begin(self, out: Path | None, listening: Listening) -> Run:
         files = stamp(self.settings.data_spec)
@@ -175,28 +195,32 @@ def _left(out: Path, files: str | None, allow_imports: bool) -> Run:
     return Run.load(out, allow_imports=allow_imports)
 
 
-def otherwise(folder: Path, method: Method) -> list[str]:
-    """The fields that a method has otherwise in the run that a folder holds, if it holds one.
+def otherwise(folder: Path, method: Method) -> dict[str, Any]:
+    """The fields that a method has otherwise in the run that a folder holds, if it holds one, as they are now.
 
     What has its default does not tell cells apart. So a default that is another one since then does not, either.
     """
+    return _apart(_about(folder).get("config", {}).get("method"), loads(dumps(describe(method))))
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """What the run in a folder says of itself, if there is one."""
     if not finished(folder) and not unfinished(folder):
-        return []
-    about = read_json(folder / (RUN if finished(folder) else START))[0]
-    return _apart(about.get("config", {}).get("method"), loads(dumps(describe(method))))
+        return {}
+    return read_json(folder / (RUN if finished(folder) else START))[0]
 
 
-def _apart(then: Any, now: Any) -> list[str]:
-    """The names by which two descriptions differ, of those that both have: others came later, or are gone."""
+def _apart(then: Any, now: Any) -> dict[str, Any]:
+    """What differs between two descriptions, of what both have: the rest came later, or is gone."""
     if not isinstance(then, Mapping) or not isinstance(now, Mapping):
-        return []
-    found = []
-    for name in then.keys() & now.keys():
+        return {}
+    found = dict[str, Any]()
+    for name in sorted(then.keys() & now.keys()):
         if isinstance(then[name], Mapping) and isinstance(now[name], Mapping):
-            found += [f"{name}.{inner}" for inner in _apart(then[name], now[name])]
+            found |= {f"{name}.{inner}": value for inner, value in _apart(then[name], now[name]).items()}
         elif then[name] != now[name]:
-            found.append(name)
-    return sorted(found)
+            found[name] = now[name]
+    return found
 
 
 def _digest(told: Any, size: int) -> str:

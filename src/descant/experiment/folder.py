@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from descant.errors import DamagedError, SettingError
-from descant.experiment.ours import begins_a_run, listed, of_a_run, written_by_us
+from descant.experiment.ours import begins_a_run, begins_as_ours, listed, of_a_run, written_by_us
 from descant.files import sync, write_bytes
 from descant.sealed import damaged
 
@@ -160,8 +160,8 @@ def _foreign(folder: Path) -> str | None:
 def _is_ours(folder: Path, name: str) -> bool:
     """Whether a file by one of our names is a run's, in a folder that is marked as ours.
 
-    Damage does not make it somebody else's: a finished run says which files it has, an unfinished one has its
-    model, and with an empty file nobody loses anything.
+    Damage does not make it somebody else's: a finished run says which files it has, and one of these is the user's
+    only if it plainly is something else; an unfinished one has its model; with an empty file nobody loses anything.
     """
     path = folder / name
     if path.is_symlink() or not path.is_file():
@@ -175,7 +175,7 @@ def _is_ours(folder: Path, name: str) -> bool:
     if of_a_run(folder / RUN):
         files = listed(folder / RUN)
         if files is None or name in files:  # the first format did not say
-            return True
+            return begins_as_ours(path)
     return (name == MODEL and of_a_run(folder / START)) or written_by_us(path)
 
 

@@ -99,12 +99,12 @@ class Grid:
         """
         asked: list[Any] = []
         for cell in self.cells:
-            if self.folder is not None and _is_begun(self.folder / cell.key):
-                continue
-            if (told := cell.apart_from_seed()) in asked:
-                continue
-            asked.append(told)
             with suppress(DamagedError):  # of this cell alone, which is left out when its turn comes
+                if self.folder is not None and cell.begun(self.folder / cell.key):
+                    continue
+                if (told := cell.apart_from_seed()) in asked:
+                    continue
+                asked.append(told)
                 self.ready(cell)
 
     def ready(self, cell: Cell) -> Ready:
@@ -145,11 +145,6 @@ def _advised(error: DamagedError, folder: Path) -> DamagedError:
     if not error.path.is_relative_to(folder):  # the data's own files
         return error
     return error.advised(f"take {folder} from a copy, or remove that folder and run the same again")
-
-
-def _is_begun(folder: Path) -> bool:
-    """Whether a cell has been begun, and so was checked then."""
-    return finished(folder) or unfinished(folder) or at_work(folder)
 
 
 def _named(cell: Cell, error: SettingError) -> SettingError:

@@ -121,6 +121,9 @@ class FromObjects(Cell):
                 )
         return folder
 
+    def begun(self, folder: Path) -> bool:
+        return super().begun(self.place(folder))
+
     def begin(self, out: Path | None, listening: Listening) -> Run:
         task, data, method = self._problem()
         call: dict[str, Any] = self._given() | vars(listening)

@@ -58,6 +58,17 @@ def written_by_us(path: Path) -> bool:
     return begins_sealed(path) if path.suffix == ".safetensors" else ends_sealed(path)
 
 
+def begins_as_ours(path: Path) -> bool:
+    """The same of one that may be damaged: it begins as ours does, and is no whole JSON of somebody else's."""
+    with path.open("rb") as file:
+        head = file.read(len(_PARQUET))
+    if path.suffix == ".parquet":
+        return head == _PARQUET
+    if path.suffix == ".safetensors":
+        return begins_sealed(path)
+    return head.startswith(b"{") and (not _object(path) or written_by_us(path))
+
+
 def _config(path: Path) -> dict[str, Any] | None:
     about = _object(path)
     try:

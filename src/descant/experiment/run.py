@@ -174,7 +174,8 @@ class Run:
         """How many examples of each class were predicted as each: a row a true class, a column a predicted one.
 
         It is [C, C] for a client, given by number or name, and [N, C, C] for all that take part; of the models as
-        they are after the run. An example for which a model gives NaN is in no column.
+        they are after the run. An example for which a model gives NaN is in no column. A run that was read from a
+        folder, as those of a comparison by a settings file are, has neither these models nor the data at hand.
         """
         from descant.experiment.confusion import confusion
 

@@ -15,11 +15,13 @@ import numpy as np
 
 from descant.errors import DamagedError, LeftOutWarning, SettingError
 from descant.experiment import Federation, History, Run, finished, unfinished
+from descant.experiment.declaration import Settings, declared
 from descant.experiment.folder import MARKER, RUN, START, headless
 from descant.experiment.goingon import resume_command
 
+_HOW = (name for name, setting in declared(Settings).items() if setting.role == "how")  # a run was carried out
 # What may differ between the seeds of one entry.
-_INCIDENTAL = ("seed", "execution", "versions", "label", "settings", "store", "commit", "chunk")
+_INCIDENTAL = ("seed", "execution", "versions", "label", "settings", *_HOW)
 
 _MOST = 3  # settings that a title tells
 _LONGEST_VALUE, _LONGEST_KEY = 40, 80  # letters of a setting in a title, and of a title in the name of a file

@@ -95,15 +95,18 @@ def _over_common_seeds(contest: Contest, standing: Sequence[Outcome], said: str,
     behind = {other: gap for other, gap in gaps[best].items() if gap is not None}
     level = [best, *(o for o, gap in behind.items() if gap.mean == 0 and unbeaten(gaps[o].values()))]
     following = min((o for o in behind if o not in level), key=lambda other: behind[other].mean, default=None)
-    whose = f"{_and(level)} {'has the' if len(level) == 1 else 'have the same'} best worst case over common seeds"
+    seeds = [_seeds(contest, method) for method in methods]
+    common = "seeds" if all(each.keys() == seeds[0].keys() for each in seeds) else "attacks and seeds"
+    whose = (
+        f"{_and(level)} {'has the' if len(level) == 1 else 'have the same'} best worst case over common {common}"
+    )
     if following is not None:
         gap, side = behind[following], "above" if contest.higher_is_better else "below"
         whose += f", {gap_text(gap.mean)} {side} {_quoted(following)} ({gap.support})"
     unknown = [other for other, gap in gaps[best].items() if gap is None]
     apart = f"; no seed is common to {_quoted(best)} and {_and(unknown, 'or')}" if unknown else ""
-    seeds = [_seeds(contest, method) for method in methods]
     why = "The methods do not have" if any(each != seeds[0] for each in seeds) else "Not all attacks have"
-    return f"{said} {whose}{gone}{apart}{_beside(contest, best)}. {why} the same seeds there."
+    return f"{said} {whose}{gone}{apart}{_beside(contest, best)}. {why} the same {common} there."
 
 
 def _gap(contest: Contest, one: str, other: str) -> Paired | None:
@@ -120,12 +123,12 @@ def _gap(contest: Contest, one: str, other: str) -> Paired | None:
 
 
 def _worst(by_attack: Mapping[str, Figures], seeds: AbstractSet[str], contest: Contest) -> Figures:
-    """The figures of some seeds under the attack that is worst over them; what is not a number is left out."""
+    """The figures of some seeds under the attack whose mean over them is worst; what is no number is left out."""
     sign = 1.0 if contest.higher_is_better else -1.0
 
     def goodness(values: Figures) -> float:
-        total = sum(values[seed] for seed in seeds)
-        return sign * total if isfinite(total) else inf
+        known = [values[seed] for seed in seeds if isfinite(values[seed])]
+        return sign * sum(known) / len(known) if known else inf
 
     values = min(by_attack.values(), key=goodness)
     return {seed: values[seed] for seed in sorted(seeds)}
