@@ -159,3 +159,21 @@ def test_a_value_is_shown_in_one_short_line_whatever_it_is() -> None:
 
 def test_where_nothing_is_known_that_is_said() -> None:
     assert str(unknown("setting of model 'linear'", "hidden", [])).endswith("there is none at all, so leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistyped(Part):
+    mix: float = "a"  # type: ignore[assignment]
+    size: int = 0.5  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Below(Mistyped):
+    mix: float = 0.5
+
+
+def test_a_default_of_a_users_class_is_of_the_declared_type() -> None:
+    with pytest.raises(SettingError, match=r"^Mistyped.mix = 'a': it must be a number$"):
+        Mistyped(size=1)
+    with pytest.raises(SettingError, match=r"^Below.size = 0.5: it must be a whole number$"):
+        Below()

@@ -24,7 +24,7 @@ from descant.data import PARTITIONS, DataError, FederatedData, Partition
 from descant.datasets import DATASETS
 from descant.errors import SettingError, TaskError, names_field, renamed, shown, unknown
 from descant.fields import in_range
-from descant.hooks import check_declared, check_hooks
+from descant.hooks import check_declared, check_hooks, check_names, untyped
 from descant.importing import follow
 from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
 from descant.models import MODELS
@@ -180,7 +180,8 @@ def _values(
         raise SettingError(f"{where}: {error}") from error
     for field in settings:
         if field not in known:
-            raise SettingError(f"{where}.{field}: {unknown(f'setting of {what}', str(field), known)}")
+            said = f"{unknown(f'setting of {what}', str(field), known)}{untyped(make, str(field))}"
+            raise SettingError(f"{where}.{field}: {said}")
     values = {}
     for field, value in settings.items():
         at, kind = f"{where}.{field}", known[field]
@@ -279,8 +280,12 @@ def refuse_incomplete(kind: str, called: str, found: Any) -> None:
         each for each in said if each in inspect.get_annotations(BASES[kind]) and not hasattr(found, each)
     ]:
         raise SettingError(f"{called} is no complete {_singular(kind)}: set {', '.join(unsaid)} in its class")
-    check_hooks(cls := found if isinstance(found, type) else type(found), BASES[kind])
+    cls: Any = found if isinstance(found, type) else type(found)
+    check_hooks(cls, BASES[kind])
     check_declared(called, cls, BASES[kind])
+    check_names(cls, BASES[kind])
+    if kind == "methods" and found.has_shared is True and cls.shared is Method.shared:
+        raise SettingError(f"{called} is no complete method: has_shared is true, and there is no hook shared")
     for field in fields(found) if is_dataclass(found) and not isinstance(found, type) else ():
         held = getattr(found, field.name)  # a part of its own, such as a solver
         for base in (base for base in NESTED if isinstance(held, base)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from inspect import get_annotations, isabstract
 from math import isinf
@@ -45,10 +45,11 @@ def check_fields(part: Any) -> None:
     """Refuse the first field of a dataclass whose value is not of a type that is declared for it.
 
     True and false are no numbers. A number of descant's own parts is finite; NaN is left to the checks of ranges,
-    which it fails. A list becomes a tuple where a tuple is declared. A default is what its author chose, and is not
-    looked at.
+    which it fails. A list becomes a tuple where a tuple is declared. A default of descant's own parts is what its
+    author chose, and is not looked at; one of a user's class must be of its type.
     """
     cls: Any = type(part)  # mypy takes no class for hashable
+    _check_defaults(cls)
     for name, (default, kinds, finite) in _declared(cls).items():
         value = getattr(part, name)
         if value is default or (isinstance(value, float) and value == default):
@@ -62,6 +63,21 @@ def check_fields(part: Any) -> None:
             raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: {remedy}")
         if finite and _infinite(value):
             raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: it must be a finite number")
+
+
+@lru_cache(maxsize=256)
+def _check_defaults(cls: Any) -> None:
+    """Refuse a default of a user's class that is not of its type; once a class, for nothing is made to find out."""
+    for name, (default, kinds, _) in _declared(cls).items():
+        by = next((base for base in cls.__mro__ if name in get_annotations(base)), cls)
+        if default is MISSING or of_descant(by) or any(_fits(kind, default) for kind in kinds):
+            continue
+        raise SettingError(f"{cls.__name__}.{name} = {_said(default)}: {_remedy(kinds, default)}")
+
+
+def of_descant(cls: type) -> bool:
+    """Whether a class is one of this package, and no user's own."""
+    return cls.__module__.partition(".")[0] == "descant"
 
 
 def in_range(said: str, kinds: tuple[Any, ...], cls: Any, name: str, given: Mapping[str, Any]) -> str:
@@ -117,9 +133,7 @@ def _declared(cls: Any) -> dict[str, tuple[Any, tuple[Any, ...], bool]]:
         hints = _hints(base) if is_dataclass(base) else {}
         for name in found.keys() & hints.keys():
             found[name] += [kind for kind in _one_by_one(hints[name]) if kind not in found[name]]
-    ours = {
-        name for base in cls.__mro__ if base.__module__.startswith("descant.") for name in get_annotations(base)
-    }
+    ours = {name for base in cls.__mro__ if of_descant(base) for name in get_annotations(base)}
     return {name: (given[name], tuple(kinds), name in ours) for name, kinds in found.items() if kinds}
 
 

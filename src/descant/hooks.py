@@ -8,13 +8,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import lru_cache
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import Tensor
 
-from descant.errors import SettingError
+from descant.errors import SettingError, shown
+from descant.fields import of_descant
+
+_NEAR = 0.75  # how alike the names of two functions are that may be the same one
+_DECORATOR = "@dataclass(frozen=True, kw_only=True)"
 
 
 def refusal(hook: str, given: Any, what: str, where: str = "") -> SettingError:
@@ -53,21 +58,95 @@ def check_hooks(cls: type, base: type) -> None:
             _check_call(called, cls, own, takes, written)
 
 
+@lru_cache(maxsize=256)
+def check_names(cls: type, base: type) -> None:
+    """Refuse a function of a user's class that nobody calls, and whose name is nearly that of a hook."""
+    own = [each for each in cls.__mro__ if not of_descant(each)]
+    for each in own:
+        above = cls.__mro__[cls.__mro__.index(each) + 1 :] if issubclass(each, base) else ()
+        hooks = {_letters(name): name for up in reversed(above) for name in _functions(up)}
+        for name, function in _functions(each).items():
+            if any(name in vars(up) or name in inspect.get_annotations(up) for up in above):
+                continue
+            near = get_close_matches(_letters(name), hooks, n=1, cutoff=_NEAR)
+            others = [
+                code for some in own for code in _functions(some, public=False).values() if code is not function
+            ]
+            # What the class calls itself, or hands to `local.run`, is a function of its own.
+            if near and not any(name in _mentioned(code.__code__) for code in others):
+                remedy = "Rename it, or begin its name with an underscore"
+                meant = f"is it meant to be the hook {hooks[near[0]]}?"
+                raise SettingError(f"class {each.__name__} defines {name}, which nobody calls: {meant} {remedy}")
+
+
 def check_declared(called: str, cls: Any, base: type) -> None:
-    """Refuse a class that declares what looks like a field, and has no decorator that makes one of it."""
-    known = {*inspect.get_annotations(base), *(field.name for field in fields(cls))}
-    left = [
-        name
-        for each in cls.__mro__
-        for name, kind in inspect.get_annotations(each).items()
-        if name not in known
-        and "ClassVar" not in str(kind)
-        and not name.startswith("_")
-        and not isinstance(inspect.getattr_static(cls, name, None), property | FunctionType)  # it is given there
-    ]
-    if left:
-        remedy = "write @dataclass(frozen=True, kw_only=True) above the class"
-        raise SettingError(f"{called} declares {', '.join(left)}, which the class takes for no field: {remedy}")
+    """Refuse a class that declares or sets what looks like a field, and is none of it."""
+    known = {field.name: field for field in fields(cls) if field.init}
+    below: set[str] = set()  # what is declared further down, and holds there
+    for each in (each for each in cls.__mro__ if issubclass(each, base) and not of_descant(each)):
+        declared, decorated = inspect.get_annotations(each), "__dataclass_fields__" in vars(each)
+        for name in (known.keys() & vars(each).keys()) - declared.keys() - below:
+            if not _describes(value := vars(each)[name]):
+                kind, kinds = _named(type(value)), _named(known[name].type)
+                written = f"{name}: {kind if kind in kinds.split(' | ') else kinds} = {shown(value)}"
+                also = "" if decorated else f", and {_DECORATOR} above the class"
+                said = f"class {each.__name__} sets {name}, which has no type there and so is no field"
+                raise SettingError(f"{said}: write {written}{also}")
+        left = [
+            name
+            for name, kind in declared.items()
+            if not decorated
+            and name not in below | inspect.get_annotations(base).keys()
+            and (name not in known or name in vars(each))  # without a value it is a type for a type checker
+            and "ClassVar" not in str(kind)
+            and not name.startswith("_")
+            and not _describes(inspect.getattr_static(cls, name, None))  # it is given there
+        ]
+        if left:
+            remedy = f"write {_DECORATOR} above the class"
+            raise SettingError(f"{called} declares {', '.join(left)}, which the class takes for no field: {remedy}")
+        below |= declared.keys() if decorated else set()
+
+
+def untyped(make: Any, name: str) -> str:
+    """What an error adds about a setting that is none, where the class of a user has it without a type."""
+    each = next((each for each in getattr(make, "__mro__", ()) if name in vars(each)), None)
+    if each is None or of_descant(each) or name in inspect.get_annotations(each) or _describes(vars(each)[name]):
+        return ""
+    value = vars(each)[name]
+    written = f"{name}: {_named(type(value))} = {shown(value)}"
+    return f"; class {each.__name__} has {name} without a type, and so it is no field: write {written}"
+
+
+def _functions(cls: type, public: bool = True) -> dict[str, FunctionType]:
+    """The functions that a class defines itself, also those behind its properties."""
+    found = {}
+    for name, held in vars(cls).items():
+        for inner in ("__func__", "fget", "func"):  # of a class or static method, a property, a cached one
+            held = getattr(held, inner, held)
+        held = inspect.unwrap(held) if isinstance(held, FunctionType) else held
+        if isinstance(held, FunctionType) and not (public and name.startswith("_")):
+            found[name] = held
+    return found
+
+
+def _mentioned(code: CodeType) -> set[str]:
+    """The names that stand in a function, and in those inside of it."""
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return {*code.co_names}.union(*map(_mentioned, inner))
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def _named(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
+
+
+def _describes(value: Any) -> bool:
+    """Whether what a class holds gives an attribute of its objects, as a function or a property does."""
+    return hasattr(type(value), "__get__")
 
 
 def _check_call(called: str, cls: type, own: Any, wanted: inspect.Signature, written: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from descant.errors import SettingError
 
+_UNLIKE = ("non-frozen dataclass from a frozen one", "follows default argument")  # as Python says it
 _allowed: ContextVar[bool] = ContextVar("imports", default=True)
 
 
@@ -45,7 +46,7 @@ def follow(path: str, what: str, bases: tuple[type, ...], fits: Callable[[Any], 
         found = cast(Any, import_module(module))
     except (Exception, SystemExit) as error:  # a module may do anything while it is imported
         kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-        remedy = _where(module) if getattr(error, "name", None) == module.split(".")[0] else ""
+        remedy = _where(module) if getattr(error, "name", None) == module.split(".")[0] else _undone(error)
         raise SettingError(f"'{path}' cannot be imported: {kind}{error}{remedy}") from error
     try:
         return reduce(getattr, attribute.split("."), found)
@@ -55,6 +56,13 @@ def follow(path: str, what: str, bases: tuple[type, ...], fits: Callable[[Any], 
         near = get_close_matches(attribute, known, n=1, cutoff=0.5)
         hint = f"did you mean '{module}:{near[0]}'?" if near else "name a class or a function, as in module:Name"
         raise SettingError(f"'{path}' cannot be imported: {kind}{error}; {hint}") from error
+
+
+def _undone(error: BaseException) -> str:
+    """What to do about a class whose decorator does not go with the classes above it."""
+    if isinstance(error, TypeError) and any(said in str(error) for said in _UNLIKE):
+        return ": write @dataclass(frozen=True, kw_only=True) above it"
+    return ""
 
 
 def _where(module: str) -> str:

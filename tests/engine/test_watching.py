@@ -1,4 +1,4 @@
-"""A hook of a user's own that draws random numbers by torch is told so, and how to draw them."""
+"""A hook of a user's own that draws random numbers without an address is told so, and how to draw them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from descant.context import Context
 from descant.draws import seed_of
 from descant.engine.measure import mean_loss
 from descant.engine.surroundings import Surroundings, roles
-from descant.errors import SettingError
+from descant.errors import SettingError, unknown
 from descant.execution.base import SingleExampleError
 from descant.execution.batches import Rows, Schedule
 from descant.execution.chance import run_watched
@@ -76,8 +76,11 @@ class View:
             done: Any = self.run(moving, carried, *along, work=resting, role=role, draws=draws, start=start)
             moved: X = done[0]
             return self._end(moved)
+        model = role.split("/")[0]
+        if model not in (known := {"shared", "personal", *self.buffers}):
+            raise SettingError(f"local.run(role='{role}'): {unknown('model of `trains`', model, known)}")
         schedules = [self._schedule(work, each, self.clients) for each in roles(role, draws)]
-        model, steps = role.split("/")[0], schedules[0].steps
+        steps = schedules[0].steps
         state, until = (x, self._first(model, start), schedules[0].counts.nobody, torch.zeros_like(steps)), False
         with torch.no_grad():
             for phase in phases(steps, self.setting.execution.width, self.clients.device, schedules[0].ends):

@@ -1,18 +1,24 @@
-"""A step that draws random numbers by torch is refused: they would depend on the order of the work.
+"""A step that draws random numbers without an address is refused: they would depend on the order of the work.
 
-Whether torch's generators have moved is looked at once a run for every step, whatever the mode. Another thread may
-have moved them as well: so a step that is suspected is taken once more, and what it does is watched.
+Whether the generators of torch, of numpy and of Python have moved is looked at once a run for every step, whatever
+the mode. Another thread may have moved them as well: so a step that is suspected is taken once more, and what it
+does is watched.
 """
 
 from __future__ import annotations
 
+import random
+import sys
+from collections.abc import Callable, Iterable
 from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from descant.errors import SettingError
 from descant.execution.base import Execution
@@ -34,40 +40,85 @@ def run_watched(
     device = start.met.device
     before = generators(device)
     walked = run(step, execution, begin, end, start, schedules)
-    if not all(map(torch.equal, before, generators(device))):
-        _refuse_draws(hook, step, execution, begin, start, schedules)
+    if suspected := moved(before, device):
+        _refuse_draws(hook, suspected, step, execution, begin, start, schedules)
     execution.watched.add(hook)
     return walked
 
 
-def generators(device: torch.device) -> list[Tensor]:
-    """The states of torch's own generators, of the processor and of a GPU; nothing waits for it."""
+def generators(device: torch.device) -> dict[str, Any]:
+    """The states of the generators that everybody draws from; nothing waits for it."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *on_gpu]
+    of_torch = [state.numpy().tobytes() for state in (torch.get_rng_state(), *on_gpu)]
+    return {"torch": of_torch} | {by: state() for by, state in _BESIDE.items()}
+
+
+def moved(before: dict[str, Any], device: torch.device) -> list[str]:
+    """Whose generators have moved since then."""
+    now = generators(device)
+    return [by for by, state in before.items() if state != now[by]]
+
+
+def _of_numpy() -> list[Any]:
+    leaves = tree_leaves(np.random.get_state(legacy=False))
+    return [leaf.tobytes() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+
+
+# The generators beside torch's, whose operations cannot be watched.
+_BESIDE: dict[str, Callable[[], Any]] = {"numpy": _of_numpy, "Python's random": random.getstate}
 
 
 def _refuse_draws(
-    hook: str, step: Step, execution: Execution, begin: int, start: Start, schedules: list[Schedule]
+    hook: str,
+    suspected: list[str],
+    step: Step,
+    execution: Execution,
+    begin: int,
+    start: Start,
+    schedules: list[Schedule],
 ) -> None:
     sources, active = tuple(schedule.at(begin) for schedule in schedules), start.left.to(start.met.device) > begin
-    with Drawing() as seen:
-        advance(step, execution, start.x, start.statistics, sources, active, start.rows)
+    # A step that writes in place must not do so twice.
+    x, statistics, rows = tree_map_only(Tensor, torch.clone, (start.x, start.statistics, start.rows))
+    with Drawing(suspected) as seen:
+        advance(step, execution, x, statistics, sources, active, rows)
     if seen.drawn:
         raise SettingError(
-            f"the hook {hook} draws random numbers (torch: {seen.drawn[0][0]}), which would depend on the order of "
+            f"the hook {hook} draws random numbers ({seen.drawn[0][0]}), which would depend on the order of "
             "the work: draw them by address in the hook client, as in "
             "local.ctx.each(local.clients).normal('noise', (d,)), and hand them to local.run as a tensor after x"
         )
 
 
 class Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the names of the operations that draw from torch's own generators, and the calls that led to them."""
+    """Keeps what draws from the generators that everybody draws from, and the calls that led to it.
 
-    def __init__(self) -> None:
+    Of torch these are the operations. A generator of somebody else, where it is `suspected`, is looked at before
+    every operation of torch: what has moved it is thereabouts.
+    """
+
+    def __init__(self, suspected: Iterable[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drawn: list[tuple[str, list[FrameType]]] = []
+        self._states = {by: _BESIDE[by]() for by in suspected if by in _BESIDE}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        frames = [frame for frame, _ in walk_stack(sys._getframe(1))]
+        self._look([frame for frame in frames if not _of_descant(frame)])
         if torch.Tag.nondeterministic_seeded in func.tags and (kwargs or {}).get("generator") is None:
-            self.drawn.append((func.overloadpacket.__name__, [frame for frame, _ in walk_stack(None)]))
+            self.drawn.append((f"torch: {func.overloadpacket.__name__}", frames))
         return func(*args, **(kwargs or {}))
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._look([])
+
+    def _look(self, frames: list[FrameType]) -> None:
+        for by, before in self._states.items():
+            if (now := _BESIDE[by]()) != before:
+                self._states[by] = now
+                self.drawn.append((by, frames))
+
+
+def _of_descant(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "descant"
