@@ -205,7 +205,7 @@ def test_a_module_and_no_attacks_are_taken_for_what_they_are() -> None:
 
 def test_a_high_label_that_a_few_examples_do_not_show_is_found_before_training() -> None:
     far = {"ann": (X, Y % 2), "bob": (X, np.array([0, 1, 0, 1, 7]))}
-    data = dc.FederatedData.from_arrays(far, test=0.0, valid=0.0)
+    data = dc.FederatedData.from_arrays(far, test=0.0, valid=0.0, classes=8)
     with pytest.raises(
         TaskError, match=r"labels reach 7 \(client 'bob', train\), and the model gives 2 outputs: give"
     ):

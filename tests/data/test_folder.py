@@ -146,7 +146,15 @@ def test_keys_that_nobody_reads(tmp_path: Path) -> None:
 def test_bad_values_name_the_file_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "ann.npz", inputs=X, targets=Y)
     np.savez(tmp_path / "bad.npz", inputs=np.full_like(X, np.nan), targets=Y)
-    refused(tmp_path, "inputs hold NaN")
+    refused(tmp_path, r"inputs hold NaN .* \(the first is row 0 of inputs, counted from 0\)")
+    for part, of in (("", "inputs"), ("train_", "train_inputs")):
+        bad = X.copy()
+        bad[2:, 1] = np.inf
+        np.savez(tmp_path / "bad.npz", **{f"{part}inputs": bad, f"{part}targets": Y})
+        if part:
+            np.savez(tmp_path / "ann.npz", train_inputs=X, train_targets=Y)
+        refused(tmp_path, rf"inputs hold NaN .* \(the first is row 2 of {of}, counted from 0\)")
+    np.savez(tmp_path / "ann.npz", inputs=X, targets=Y)
     np.savez(tmp_path / "bad.npz", inputs=X[:, :1], targets=Y)
     refused(tmp_path, r"shape \(1,\)")
     np.savez(tmp_path / "bad.npz", inputs=X[:0], targets=Y[:0])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from descant.data import DataError, FederatedData
+from descant.data.mapped import _SAYS
 from descant.datasets import DATASETS, synthetic
 
 
@@ -129,3 +130,30 @@ def test_what_was_cut_off_is_laid_down_anew(
     assert (tmp_path / "train.inputs.bin").exists() and not (tmp_path / "data.json").exists()
     assert torch.equal(data.mapped(tmp_path).train.inputs, data.train.inputs)
     assert not (tmp_path / ".descant-data").exists()
+
+
+def test_the_marker_of_a_process_killed_at_the_very_end_is_removed(data: FederatedData, tmp_path: Path) -> None:
+    data.mapped(tmp_path)
+    marker = tmp_path / ".descant-data"
+    marker.write_text(_SAYS)
+    assert_same(data.mapped(tmp_path), data)
+    assert not marker.exists()
+    marker.write_text("mine")
+    assert_same(data.mapped(tmp_path), data)
+    assert marker.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["train.inputs.bin", "test.offsets.bin", "data.json"])
+def test_nothing_is_written_through_a_link_where_data_were_cut_off(
+    data: FederatedData, tmp_path: Path, name: str
+) -> None:
+    folder, mine = tmp_path / "large", tmp_path / "mine"
+    folder.mkdir()
+    (folder / ".descant-data").write_text(_SAYS)
+    (folder / name).symlink_to(mine)  # leads nowhere yet
+    for text in (None, "mine"):
+        if text is not None and name != "data.json":
+            mine.write_text(text)
+        with pytest.raises(DataError, match=rf"{name}: it is there already, .*choose another folder"):
+            data.mapped(folder)
+        assert (folder / name).is_symlink() and (not mine.exists() or mine.read_text() == "mine")

@@ -66,7 +66,8 @@ def test_a_folder_may_hold_words(tmp_path: Path) -> None:
     np.savez(tmp_path / "bob.npz", inputs=X, targets=BOB)
     assert words_of(FederatedData.from_folder(tmp_path)) == EXPECTED
     np.savez(tmp_path / "bob.npz", inputs=X, targets=np.arange(10))
-    with pytest.raises(DataError, match=r"client 'bob', file .*bob\.npz: targets are numbers, and those of other"):
+    said = r"client 'bob', file .*bob\.npz: targets are numbers, and those of client 'ann' are words: give all"
+    with pytest.raises(DataError, match=said):
         FederatedData.from_folder(tmp_path)
 
 
@@ -129,8 +130,15 @@ def test_what_is_no_word_among_words_is_refused(targets: list[Any], message: str
 
 
 def test_words_for_some_clients_only_are_refused_by_name() -> None:
-    with pytest.raises(DataError, match="client 'bob': targets are numbers, and those of other clients or parts"):
-        FederatedData.from_arrays({"ann": (X, ANN), "bob": (X, np.arange(10))})
+    numbers = (X, np.arange(10))
+    with pytest.raises(DataError, match="client 'bob': targets are numbers, and those of client 'ann' are words: "):
+        FederatedData.from_arrays({"ann": (X, ANN), "bob": numbers})
+    with pytest.raises(DataError, match="client 'eve': targets are words, and those of client 'bob' are numbers: "):
+        FederatedData.from_arrays({"bob": numbers, "cat": numbers, "eve": (X, ANN)})
+    with pytest.raises(
+        DataError, match="client 'ann': test targets are numbers, and its train targets are words: "
+    ):
+        FederatedData.from_arrays({"ann": {"train": (X, ANN), "test": numbers}})
     with pytest.raises(DataError, match=r"there are 2 class names \(cat, dog\) and classes = 5: leave classes out"):
         FederatedData.from_arrays([(X, ANN)], classes=5)
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from descant.catalog import describe
 from descant.engine import Record
 from descant.errors import SettingError
-from descant.experiment import Run, cells
+from descant.experiment import Run
 from descant.experiment.allowed import Share
 from descant.experiment.cells import FromFile
 from descant.experiment.declaring import setting
@@ -246,8 +247,7 @@ def test_the_name_of_a_cell_beside_follows_from_what_differs_alone(
     about["config"]["method"]["lam"] = 0.5
     write_json(tmp_path / "cell" / "run.json", about)
     beside = cell.place(tmp_path / "cell")
-    told = cells.describe
-    monkeypatch.setattr(cells, "describe", lambda method: told(method) | {"later": 1})
+    monkeypatch.setattr("descant.experiment.cells.describe", lambda method: describe(method) | {"later": 1})
     assert cell.place(tmp_path / "cell") == beside != tmp_path / "cell"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +118,88 @@ def test_a_module_of_ones_own_is_asked_for(folder: Path, tmp_path: Path) -> None
 
 def test_files_that_are_there_are_replaced_only_when_asked(folder: Path, tmp_path: Path) -> None:
     run = dc.load(folder)
-    (tmp_path / "03-3.safetensors").write_text("mine")
-    with pytest.raises(SettingError, match=r"03-3\.safetensors' is there already.*overwrite"):
-        run.export(tmp_path, clients=[3], programs=False)
-    assert [file.name for file in tmp_path.iterdir()] == ["03-3.safetensors"]
-    assert (tmp_path / "03-3.safetensors").read_text() == "mine"
     (tmp_path / "notes.md").write_text("mine")
+    run.export(tmp_path, clients=[3], programs=False)
+    before = (tmp_path / "03-3.safetensors").stat().st_mtime_ns
+    with pytest.raises(SettingError, match=r"index\.json' is there already: .*\(--overwrite\)"):
+        run.export(tmp_path, clients=[3], programs=False)
+    assert (tmp_path / "03-3.safetensors").stat().st_mtime_ns == before
     run.export(tmp_path, clients=[3], programs=False, overwrite=True)
-    assert load_file(tmp_path / "03-3.safetensors") and (tmp_path / "notes.md").read_text() == "mine"
+    assert (tmp_path / "03-3.safetensors").stat().st_mtime_ns > before
+    assert (tmp_path / "notes.md").read_text() == "mine"
     with pytest.raises(SettingError, match="is no folder"):
         run.export(tmp_path / "notes.md", programs=False)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["03-3.safetensors", "index.json"])
+def test_a_file_that_descant_did_not_write_is_kept_and_named(
+    folder: Path, tmp_path: Path, name: str, overwrite: bool
+) -> None:
+    (tmp_path / name).write_text('{"mine": 1}')
+    with pytest.raises(SettingError, match=rf"{name}' .*, and descant did not write it: move it away, or choose"):
+        dc.load(folder).export(tmp_path, clients=[3], programs=False, overwrite=overwrite)
+    assert [file.name for file in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == '{"mine": 1}'
+
+
+@pytest.mark.parametrize("name", ["03-3.safetensors", "index.json"])
+def test_a_file_that_was_changed_since_is_kept_and_named(folder: Path, tmp_path: Path, name: str) -> None:
+    run = dc.load(folder)
+    run.export(tmp_path, clients=[3], programs=False)
+    changed = (tmp_path / name).read_bytes().replace(b"3", b"4", 1)
+    (tmp_path / name).write_bytes(changed)
+    with pytest.raises(SettingError, match=rf"{name}' was changed since descant wrote it: move it away, or choose"):
+        run.export(tmp_path, clients=[3], programs=False, overwrite=True)
+    assert (tmp_path / name).read_bytes() == changed
+
+
+def test_files_of_an_export_before_there_were_checksums_are_replaced(folder: Path, tmp_path: Path) -> None:
+    run = dc.load(folder)
+    run.export(tmp_path, clients=[3, 4], programs=False)
+    index = json.loads((tmp_path / "index.json").read_text())
+    del index["checksum"]
+    for entry in index["models"]:
+        del entry["checksums"]
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    (tmp_path / "03-3.safetensors").write_text("as another version wrote it")
+    run.export(tmp_path, clients=[3], programs=False, overwrite=True)
+    assert load_file(tmp_path / "03-3.safetensors")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["03-3.safetensors", "index.json"]
+
+
+def test_an_export_that_was_stopped_is_begun_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = dc.load(folder)
+    run.export(tmp_path, clients=[3, 4], programs=False)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, "_entry", stop)  # once the first file is there
+        run.export(tmp_path, clients=[2, 3], programs=False, overwrite=True)
+    assert (tmp_path / "02-2.safetensors").exists()
+    assert json.loads((tmp_path / "index.json").read_text())["unfinished"]
+    run.export(tmp_path, clients=[2], programs=False, overwrite=True)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["02-2.safetensors", "index.json"]
+    assert "unfinished" not in json.loads((tmp_path / "index.json").read_text())
+
+
+@pytest.mark.parametrize(("inside", "said"), [("", "is"), ("models", "lies in"), ("models/deep", "lies in")])
+def test_models_are_not_exported_into_the_folder_of_a_run(folder: Path, inside: str, said: str) -> None:
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(
+        SettingError, match=rf"'{folder / inside}' {said} the folder of a run, '{folder}': choose another"
+    ):
+        dc.load(folder).export(folder / inside, clients=[3], programs=False, overwrite=True)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_models_may_be_exported_into_a_folder_of_the_users_beside_a_run(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "run")
+    out = tmp_path / "run" / "mine" / "models"
+    assert dc.load(tmp_path / "run").export(out, clients=[3], programs=False)[-1] == out / "index.json"
 
 
 def test_an_export_in_the_place_of_another_leaves_nothing_of_it_and_all_of_others(
@@ -152,15 +226,18 @@ def test_what_was_changed_since_an_earlier_export_is_not_removed(folder: Path, t
 
 
 @pytest.mark.parametrize(
-    "index",
+    ("index", "replaced"),
     [
-        '{"models": [{"files": {"safetensors": "mine.safetensors"}}]}',  # of another program
-        '{"descant": "1", "models": [{"files": {"safetensors": "../mine.safetensors", "pt2": "notes.md"}}]}',
-        '{"descant": "1", "models": [{"files": {"safetensors": "link.safetensors", "onnx": "a.onnx"}}]}',
-        "[1, 2",
+        ('{"models": [{"files": {"safetensors": "mine.safetensors"}}]}', False),  # of another program
+        (
+            '{"descant": "1", "models": [{"files": {"safetensors": "../mine.safetensors", "pt2": "notes.md"}}]}',
+            True,
+        ),
+        ('{"descant": "1", "models": [{"files": {"safetensors": "link.safetensors", "onnx": "a.onnx"}}]}', True),
+        ("[1, 2", False),
     ],
 )
-def test_an_index_of_others_removes_nothing(folder: Path, tmp_path: Path, index: str) -> None:
+def test_an_index_of_others_removes_nothing(folder: Path, tmp_path: Path, index: str, replaced: bool) -> None:
     out = tmp_path / "out"
     (out / "a.onnx").mkdir(parents=True)
     theirs = [tmp_path / "mine.safetensors", out / "mine.safetensors", out / "notes.md"]
@@ -168,8 +245,10 @@ def test_an_index_of_others_removes_nothing(folder: Path, tmp_path: Path, index:
         file.write_text("mine")
     (out / "link.safetensors").symlink_to(theirs[0])
     (out / "index.json").write_text(index)
-    dc.load(folder).export(out, clients=[3], programs=False, overwrite=True)
+    with nullcontext() if replaced else pytest.raises(SettingError, match=r"index\.json' .*did not write it"):
+        dc.load(folder).export(out, clients=[3], programs=False, overwrite=True)
     assert all(file.read_text() == "mine" for file in (*theirs, out / "link.safetensors"))
+    assert ((out / "index.json").read_text() == index) is not replaced
 
 
 HOSTILE = [

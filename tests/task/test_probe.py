@@ -130,6 +130,37 @@ def test_a_loss_that_cannot_be_trained_is_named_and_not_the_model(loss: Any, sai
         choose(Task(nn.Linear(4, 3), loss, HITS), *vectors(3))
 
 
+@pytest.mark.parametrize("mode", ["vmap", "auto", "loop"])
+def test_a_loss_that_is_not_a_number_at_the_start_is_called_so(mode: Mode) -> None:
+    undefined: Any = lambda outputs, targets: (-outputs.square().sum(1) - 1).log()  # noqa: E731
+    said = r"the loss is not a number \(NaN\) on the first 3 examples of a client, before any training"
+    with pytest.raises(TaskError, match=said):
+        choose(Task(nn.Linear(4, 3), undefined, HITS), *vectors(3), mode)
+
+    class Undefined(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return (-super().forward(input).square() - 1).log()
+
+    with pytest.raises(TaskError, match=r"the model's outputs are not a number \(NaN\)"):
+        choose(Task(Undefined(4, 3)), *vectors(3), mode)
+
+
+def test_a_loss_that_is_not_a_number_for_some_examples_vectorises() -> None:
+    inputs, targets = vectors(3)
+    partly: Any = lambda outputs, targets: outputs.square().sum(1) * (targets - 0.5).sqrt()  # noqa: E731
+    assert isinstance(choose(Task(nn.Linear(4, 3), partly, HITS), inputs, targets, "vmap")[0], Vmap)
+
+
+def test_a_setting_that_a_loss_or_a_metric_refuses_is_said_as_it_is() -> None:
+    def refuses(*_: Any) -> Tensor:
+        raise SettingError("margin = -1: it must be positive")
+
+    with pytest.raises(SettingError, match=r"^margin = -1: it must be positive$"):
+        choose(Task(nn.Linear(4, 3), refuses, HITS), *vectors(3))
+    with pytest.raises(SettingError, match=r"^margin = -1: it must be positive$"):
+        choose(Task(nn.Linear(4, 3), metric=Metric("mine", refuses, higher_is_better=True)), *vectors(3))
+
+
 @pytest.mark.parametrize(
     ("of", "said"),
     [

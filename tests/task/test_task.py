@@ -191,6 +191,29 @@ def test_a_model_without_numbers_to_start_from_is_refused_by_the_parameters_name
         Task(model)
 
 
+class Masked(nn.Module):
+    """Attention with a causal mask, kept as a parameter that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(4, 3)
+        self.mask = nn.Parameter(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        seen = torch.softmax(inputs[:, :2, None] * inputs[:, None, 2:] + self.mask, -1)
+        scores: Tensor = self.score(inputs) + seen[:, :, 0].sum(1, keepdim=True)
+        return scores
+
+
+def test_what_is_not_trained_may_hold_infinity() -> None:
+    execution, _ = choose(Task(Masked()), torch.randn(3, 4), torch.arange(3), "vmap")
+    assert isinstance(execution, Vmap)
+    waiting = nn.Linear(4, 3)
+    waiting.register_parameter("late", nn.UninitializedParameter(requires_grad=False))
+    with pytest.raises(TaskError, match="'late' has no shape yet"):
+        Task(waiting)
+
+
 def test_a_metric_or_a_loss_of_another_kind_is_told_what_it_must_be() -> None:
     function: Any = lambda outputs, targets: outputs.sum(1)  # noqa: E731
     with pytest.raises(

@@ -50,9 +50,7 @@ def export(
     ] = False,
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite", help="replace files that are there already; those of an earlier export are removed"
-        ),
+        typer.Option("--overwrite", help="replace the files of an earlier export, and remove what is left of it"),
     ] = False,
 ) -> None:
     """Write the models of a run for use without descant: safetensors, programs (.pt2), and an index.

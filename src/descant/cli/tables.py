@@ -67,7 +67,8 @@ def print_run(run: Run, console: Console) -> None:
         f"{figures['rounds']} rounds, {up} up, {down} down, "
         f"{count(figures['gradients_per_client'])} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
-    for said in (*at_evaluation(rows([(str(run.config["label"]), run)])), whose([run])):
+    notes = [f"Note: {note}." for note in run.config["data"].get("notes", ())]
+    for said in (*at_evaluation(rows([(str(run.config["label"]), run)])), whose([run]), *notes):
         if said:
             console.print(said, markup=False)
 

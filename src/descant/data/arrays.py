@@ -97,7 +97,8 @@ def _rows_of(pair: Any, name: str, of: str = "", *, may_be_empty: bool = False) 
             f"{len(inputs)} {of}inputs but {len(targets)} {of}targets: give one target an input", client=name
         )
     if not len(inputs) and not may_be_empty:
-        raise DataError(f"no {of}examples: give it at least one, or leave it out", client=name)
+        how = "" if of else " (tiny='drop', least=1)"  # which counts the examples of all parts
+        raise DataError(f"no {of}examples: give it at least one, or leave it out{how}", client=name)
     targets = labels(targets)
     column = targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind == "i"
     return Pairs(inputs, targets[:, 0] if column else targets)

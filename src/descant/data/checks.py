@@ -12,7 +12,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from descant.data.errors import DataError
+from descant.data.errors import DataError, NotFiniteError
 from descant.data.part import Part
 from descant.errors import shown
 
@@ -106,7 +106,8 @@ def _check_finite(part: str, field: str, values: Tensor, rows: Part, clients: Se
     # aminmax carries NaN through and, unlike isfinite, needs no copy of the data
     if not values.is_floating_point() or values.numel() == 0 or _all_finite(torch.aminmax(values)):
         return
-    _refuse(part, field, ~torch.isfinite(values), rows, clients, "NaN or infinity: repair or remove them")
+    problem = "NaN or infinity: repair or remove them"
+    refuse(part, field, ~torch.isfinite(values), rows, clients, problem, NotFiniteError)
 
 
 def _all_finite(extremes: tuple[Tensor, Tensor]) -> bool:
@@ -120,8 +121,10 @@ def _check_labels(part: str, rows: Part, clients: Sequence[str], classes: int) -
     low, high = torch.aminmax(labels)
     if int(low) < 0 or int(high) >= classes:
         outside = (labels < 0) | (labels >= classes)
-        problem = f"label {int(labels[outside][0])} outside [0, {classes}): number the labels from 0"
-        _refuse(part, "targets", outside, rows, clients, problem + ", or raise classes")
+        first = int(labels[outside][0])
+        remedy = "leave these examples out" if first < 0 else "raise classes"
+        problem = f"label {first} outside [0, {classes}): number the labels from 0, or {remedy}"
+        refuse(part, "targets", outside, rows, clients, problem)
 
 
 def _check_highest(parts: Mapping[str, Part], clients: Sequence[str], highest: int) -> None:
@@ -134,13 +137,21 @@ def _check_highest(parts: Mapping[str, Part], clients: Sequence[str], highest: i
         f"label {highest}, and there are {held} labels in all: number the classes from 0 without gaps, say how "
         f"many there are (classes={highest + 1}), or give floating targets for a regression"
     )
-    _refuse(part, "targets", rows.targets == highest, rows, clients, problem)
+    refuse(part, "targets", rows.targets == highest, rows, clients, problem)
 
 
-def _refuse(part: str, field: str, bad: Tensor, rows: Part, clients: Sequence[str], problem: str) -> None:
+def refuse(
+    part: str,
+    field: str,
+    bad: Tensor,
+    rows: Part,
+    clients: Sequence[str],
+    problem: str,
+    kind: type[DataError] = DataError,
+) -> None:
     """Raise the error of the first client that owns a bad value; bad is boolean, shaped like the field."""
     examples = bad.reshape(len(bad), -1).any(dim=1)  # [M]
     k = int(rows.owners[examples][0])
     start, stop = int(rows.offsets[k]), int(rows.offsets[k + 1])
     count = int(examples[start:stop].sum())
-    raise DataError(f"{count} of {stop - start} {part} {field} hold {problem}", client=clients[k])
+    raise kind(f"{count} of {stop - start} {part} {field} hold {problem}", client=clients[k])

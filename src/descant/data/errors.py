@@ -1,4 +1,4 @@
-"""The one error of the data folder: it says whose data is wrong, where it lies and what to do."""
+"""The errors of the data folder: they say whose data is wrong, where it lies and what to do."""
 
 from __future__ import annotations
 
@@ -14,3 +14,7 @@ class DataError(ValueError):
         if file is not None:
             culprit.append(f"file {file}")
         super().__init__(f"{', '.join(culprit)}: {problem}" if culprit else problem)
+
+
+class NotFiniteError(DataError):
+    """Numbers among the data that are NaN or infinite."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,13 +17,14 @@ from descant.data.arrays import PARTS, Client, parts_of
 from descant.data.assignment import Assignment
 from descant.data.checks import check_class_names, check_parts
 from descant.data.errors import DataError
+from descant.data.gaps import note_of_gaps
 from descant.data.making import by_number, of_dataset, of_folder, of_frame
 from descant.data.named import Named
 from descant.data.part import Part
 from descant.data.showing import data_text
 from descant.data.tiny import without_tiny
 from descant.data.words import numbered
-from descant.errors import SettingError, unknown
+from descant.errors import NoFiguresWarning, SettingError, unknown
 from descant.fingerprint import fingerprint
 from descant.mirrors import host, sent
 
@@ -48,15 +50,19 @@ class FederatedData:
     settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made with, JSON-able
     numbers: Tensor | None = None  # [N] the clients' numbers in a larger federation; 0, 1, ... by default
     class_names: tuple[str, ...] = ()  # what the labels 0, 1, ... stand for, where they have names
-    notes: tuple[str, ...] = ()  # what a reader of figures must know: who was left out, or joined with others
+    notes: tuple[str, ...] = ()  # what a reader of figures must know: who was left out, what has no example
 
     def __post_init__(self) -> None:
         # frozen: these fields are completed once, here
         for name in PARTS:
             object.__setattr__(self, name, self.part(name).without_column())
         object.__setattr__(self, "clients", tuple(self.clients) or by_number(len(self.train)))
-        parts = {name: self.part(name) for name in PARTS}
-        object.__setattr__(self, "classes", check_parts(parts, self.clients, self.classes))
+        parts, given = {name: self.part(name) for name in PARTS}, self.classes
+        object.__setattr__(self, "classes", check_parts(parts, self.clients, given))
+        if given is None and self.classes is not None and (note := note_of_gaps(parts, self.clients, self.classes)):
+            object.__setattr__(self, "notes", (*self.notes, note))
+            remedy = f"correct the labels, or set classes={self.classes} if it is meant so"
+            warnings.warn(NoFiguresWarning(f"data {self.name!r}: {note}: {remedy}"), stacklevel=4)
         object.__setattr__(self, "class_names", tuple(self.class_names))
         check_class_names(self.class_names, self.classes)
 

@@ -52,6 +52,18 @@ def read_client(name: str, file: Path) -> Client:
         raise DataError(error.problem, client=name, file=file) from error
 
 
+def first_not_finite(client: Client) -> str:
+    """Where a client's file first holds NaN or infinity: the row, from 0 on, and the array."""
+    pairs = client if isinstance(client, Mapping) else {"": client}
+    for part, pair in pairs.items():
+        for field, values in zip(_WHOLE, pair, strict=True):
+            array = np.asarray(values)
+            bad = ~np.isfinite(array) if array.dtype.kind == "f" else np.zeros(array.shape, dtype=bool)
+            if bad.any():
+                return f"{int(np.argwhere(bad)[0, 0])} of {f'{part}_{field}' if part else field}, counted from 0"
+    raise AssertionError("a client all of whose numbers are finite is not refused")
+
+
 def _client_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Client:
     for key in arrays:
         if key not in _WHOLE and key not in _BY_PART:

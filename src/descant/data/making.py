@@ -12,8 +12,8 @@ from torch.utils.data import Dataset
 from descant.data.albums import is_album, read_albums
 from descant.data.arrays import parts_of
 from descant.data.assignment import Assignment, assigned, known_names
-from descant.data.errors import DataError
-from descant.data.folder import client_files, read_client
+from descant.data.errors import DataError, NotFiniteError
+from descant.data.folder import client_files, first_not_finite, read_client
 from descant.data.named import Named, clients_by_name
 from descant.data.tiny import without_tiny
 from descant.errors import SettingError
@@ -50,7 +50,10 @@ def of_folder(make: type[Data], folder: Path, size: int | None, grey: bool, how:
     except DataError as error:
         if error.client not in files:
             raise
-        raise DataError(error.problem, client=error.client, file=files[error.client]) from error
+        problem = error.problem
+        if isinstance(error, NotFiniteError):
+            problem += f" (the first is row {first_not_finite(clients[error.client])})"
+        raise DataError(problem, client=error.client, file=files[error.client]) from error
     return replace(data, settings={"folder": str(folder), **data.settings})
 
 

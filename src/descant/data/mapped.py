@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +81,26 @@ def save(folder: Path, blocks: Iterable[FederatedData], name: str, settings: Map
 def _begin(folder: Path) -> None:
     """Refuse a folder with files by our names that somebody else may have written; mark it as being filled.
 
-    The marker of a process that was killed says that its files are nothing that anybody has lost.
+    The marker says that plain files by our names are not whole yet, and may be written again. It was left by a
+    process that was killed, or is that of one at work: two that fill one folder at once are not told apart.
     """
-    marker = folder / _MARKER
-    if marker.is_file() and not marker.is_symlink() and marker.read_bytes() == _SAYS.encode():
-        return
-    for name in (_MARKER, _ABOUT, *_FILES):
-        if os.path.lexists(folder / name):
+    marked = _is_marked(folder)
+    for name in (_ABOUT, *_FILES) if marked else (_MARKER, _ABOUT, *_FILES):
+        path = folder / name
+        if os.path.lexists(path) and not (marked and _is_plain(path)):  # what a link leads to is never written
             what = "it is there already, and data need its name: choose another folder, or move it away"
-            raise DataError(what, file=folder / name)
-    write_bytes(marker, [_SAYS.encode()])
+            raise DataError(what, file=path)
+    if not marked:
+        write_bytes(folder / _MARKER, [_SAYS.encode()])
+
+
+def _is_marked(folder: Path) -> bool:
+    marker = folder / _MARKER
+    return _is_plain(marker) and marker.read_bytes() == _SAYS.encode()
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def load(folder: Path) -> FederatedData:
@@ -130,6 +140,9 @@ def holds(folder: Path, *, fingerprint: str | None = None, settings: Mapping[str
         same &= json.loads(json.dumps(dict(settings))) == told
     if not same:
         raise DataError("the folder holds other data: choose another folder, or remove it", file=file)
+    if _is_marked(folder):  # of a process that was killed at the very end: data.json says that the data are whole
+        with suppress(OSError):  # a folder that can only be read is as good
+            (folder / _MARKER).unlink(missing_ok=True)
     return True
 
 

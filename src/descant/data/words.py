@@ -7,17 +7,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from descant.data.errors import DataError
+
+_Place = tuple[str, str]  # a client, and one of its parts
 
 
 def numbered(clients: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Clients whose labels are words with numbers in their place, and the words, sorted; others as they are."""
     found = [(name, part, pair) for name, client in clients.items() for part, pair in _pairs(client)]
-    if not any(are_words(pair[1]) for _, _, pair in found):
+    targets = {(name, part): pair[1] for name, part, pair in found}
+    wordy = [at for at, own in targets.items() if are_words(own)]
+    if not wordy:
         return clients, ()
-    words = {(name, part): _words(pair[1], name) for name, part, pair in found}
+    silent = [at for at in targets if at not in set(wordy)]
+    _refuse_mixed(wordy, [at for at in silent if np.size(targets[at])])  # no examples, as in ([], []), have no form
+    words = {(name, part): as_words(targets[name, part], client=name) for name, part in wordy}
+    words |= {at: np.empty(0, dtype=np.str_) for at in silent}
     classes = class_names(words.values())
     places = {key: places_of(own, classes) for key, own in words.items()}
     numbers: dict[str, Any] = {}
@@ -69,14 +75,16 @@ def _word(value: Any, of: str, client: str | None) -> str:
     return str(word)
 
 
-def _words(targets: Any, client: str) -> npt.NDArray[np.str_]:
-    if not isinstance(targets, Tensor) and are_words(targets):
-        return as_words(targets, client=client)
-    if not len(np.atleast_1d(np.asarray(targets))):  # no examples, as in ([], [])
-        return np.empty(0, dtype=np.str_)
-    raise DataError(
-        "targets are numbers, and those of other clients or parts are words: give all one form", client=client
-    )
+def _refuse_mixed(wordy: Sequence[_Place], numeric: Sequence[_Place]) -> None:
+    """Refuse words here and numbers there; the form that is rarer is more likely the wrong one."""
+    if not numeric:
+        return
+    sides = [("numbers", numeric), ("words", wordy)]
+    (form, those), (other_form, others) = sorted(sides, key=lambda side: len(side[1]))
+    (client, part), (other, other_part) = those[0], others[0]
+    whose = f"its {other_part} targets" if other == client else f"those of client {other!r}"
+    targets = f"{part} targets" if part else "targets"
+    raise DataError(f"{targets} are {form}, and {whose} are {other_form}: give all one form", client=client)
 
 
 def _pairs(client: Any) -> list[tuple[str, Any]]:

@@ -55,7 +55,7 @@ def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> 
             _check_figures(task, Loop(task).outputs(x, buffers, batch.inputs), targets)
         else:
             found[kind] = _tried(task, inputs, targets, vectorise)
-    except TaskError:
+    except (TaskError, SettingError):
         raise
     except Exception as error:
         shape = tuple(inputs.shape[1:])
@@ -142,6 +142,10 @@ def _check_figures(task: Task, predicted: Tensor, targets: Tensor) -> None:
     losses = [_figure(lambda: task.loss(outputs, targets), "loss", outputs, targets) for _ in range(2)]
     if not isinstance(losses[0], Tensor) or losses[0].shape != targets.shape[:1]:
         raise TaskError("the loss must return one number an example, a vector of the batch's length")
+    if bool(losses[0].isnan().all()):
+        what = "the model's outputs are" if bool(outputs.isnan().all()) else "the loss is"
+        first = f"the first {len(targets)} examples of a client"
+        raise TaskError(f"{what} not a number (NaN) on {first}, before any training: give it finite numbers")
     if not torch.equal(losses[0].nan_to_num(), losses[1].nan_to_num()):
         said = "the loss gives different numbers for the same outputs and targets"
         raise TaskError(f"{said}: it must neither draw random numbers nor count its calls")
@@ -152,7 +156,7 @@ def _figure(compute: Callable[[], Any], what: str, outputs: Tensor, targets: Ten
     """What a loss or a metric makes of a few outputs; an error of its own says whose it is."""
     try:
         return compute()
-    except (TaskError, torch.OutOfMemoryError):
+    except (TaskError, SettingError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         of = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
@@ -188,9 +192,14 @@ def _grads(execution: Execution, x: Tensor, buffers: Tensor, batch: Batch) -> Te
 
 
 def _close(got: Tensor, expected: Tensor) -> bool:
-    """Equal but for rounding: a module that vmap mistreats, or that mixes examples, is far off this."""
-    scale = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
-    return bool((got - expected).abs().max() <= 1e-3 * scale)
+    """Equal but for rounding: a module that vmap mistreats, or that mixes examples, is far off this.
+
+    NaN and infinity equal themselves: an example may have no finite loss.
+    """
+    same = (got == expected) | (got.isnan() & expected.isnan())
+    finite = expected.abs().nan_to_num(nan=0.0, posinf=0.0)
+    scale = finite.max().clamp(min=torch.finfo(expected.dtype).tiny)
+    return bool(torch.where(same, 0.0, got - expected).abs().max() <= 1e-3 * scale)
 
 
 def _mixes(task: Task, execution: Execution, inputs: Tensor, targets: Tensor) -> bool:

@@ -3,7 +3,7 @@
 NAME.safetensors   the weights by name, for load_state_dict
 NAME.pt2           the program with its weights (torch.export): model = torch.export.load("NAME.pt2").module()
 NAME.onnx          the same for ONNX runtimes
-index.json         clients, files, rounds and figures; written last
+index.json         clients, files, rounds, figures and checksums; a mere list of files until all are written
 
 Nothing is pickled. A program is traced once, and saved with every client's weights.
 """
@@ -28,11 +28,15 @@ import torch
 from torch import Tensor, nn
 
 from descant.errors import DamagedError, SettingError, TaskError, unknown
+from descant.experiment.folder import FOLDERS
+from descant.experiment.journal import finished, unfinished
 from descant.experiment.keeping import Round
 from descant.experiment.models import KINDS
 from descant.experiment.modules import fill, like_data
-from descant.files import claim_folder, read_json, write_bytes, write_json
-from descant.sealed import check_entry, entry_of, write_tensors
+from descant.files import claim_folder, plain, read_json, write_bytes
+from descant.sealed import check_entry, ends_sealed, entry_of, write_tensors
+from descant.sealed import read_json as read_sealed
+from descant.sealed import write_json as write_sealed
 from descant.version import __version__
 
 if TYPE_CHECKING:
@@ -46,6 +50,14 @@ _LOAD = {
     "onnx": "session = onnxruntime.InferenceSession(FILE)",
 }
 Save = Callable[[dict[str, Tensor], Path], object]  # write a model, given its tensors by name
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """What an earlier export left in a folder: files as it wrote them, and such as were changed since."""
+
+    ours: set[str]
+    changed: set[str]
 
 
 @dataclass(frozen=True)
@@ -75,12 +87,20 @@ def export(
     wanted = _wanted(run, round, models, clients)
     formats = ["safetensors", *(["pt2"] if programs else []), *(["onnx"] if onnx else [])]
     names = {each: {format: f"{each.stem}.{format}" for format in formats} for each in wanted}
-    _refuse_taken(folder, [name for of in names.values() for name in of.values()], overwrite)
+    to_write = [name for of in names.values() for name in of.values()]
+    _refuse_run(folder)
+    earlier = _earlier(folder)
+    _refuse_taken(folder, to_write, earlier, overwrite)
     saves: dict[str, Save] = {"safetensors": lambda tensors, path: write_tensors(path, tensors, {})}
     module = run.models.template(model).eval() if programs or onnx else None
     if module is not None:
         saves |= _programs(module, run.config, formats)
     claim_folder(folder)
+    left = earlier.ours - {INDEX, *to_write}
+    about = _about(run, round, formats)
+    # without checksums at first: whenever the program is stopped, its files are known as ours
+    begun = [{"files": {Path(name).suffix.removeprefix("."): name}} for name in (*to_write, *sorted(left))]
+    write_sealed(folder / INDEX, plain(about | {"unfinished": True, "models": begun}))
     written, entries = [], []
     for each in wanted:
         tensors = run.models.trained(each.kind, each.client, round)
@@ -93,9 +113,9 @@ def export(
             written.append(folder / name)
         sums = {format: entry_of(folder / name) for format, name in names[each].items()}
         entries.append(_entry(run, each, round) | {"files": names[each], "checksums": sums})
-    for name in _left(folder) - {path.name for path in written}:
-        (folder / name).unlink()  # before the new index, which no longer says that it is ours
-    write_json(folder / INDEX, _about(run, round, formats) | {"models": entries})
+    for name in left:
+        (folder / name).unlink(missing_ok=True)  # before the new index, which no longer says that it is ours
+    write_sealed(folder / INDEX, plain(about | {"models": entries}))
     return [*written, folder / INDEX]
 
 
@@ -135,33 +155,55 @@ def _wanted(
     return found
 
 
-def _refuse_taken(folder: Path, names: Sequence[str], overwrite: bool) -> None:
-    """Refuse to write where something lies."""
+def _refuse_run(folder: Path) -> None:
+    """Refuse the folder of a run, and those inside it that are the run's own, as `models/` is."""
+    where = folder.resolve()
+    for each in (where, *where.parents):
+        own = each == where or where.relative_to(each).parts[0] in FOLDERS
+        if own and (finished(each) or unfinished(each)):
+            lies = "is" if each == where else "lies in"
+            raise SettingError(f"'{folder}' {lies} the folder of a run, '{each}': choose another one")
+
+
+def _refuse_taken(folder: Path, names: Sequence[str], earlier: _Earlier, overwrite: bool) -> None:
+    """Refuse to write where something lies; with `overwrite`, where it is not as an earlier export left it."""
     if os.path.lexists(folder) and not folder.is_dir():
         raise SettingError(f"'{folder}' is no folder: choose another one for the models")
-    for name in [*names, INDEX]:
-        if os.path.lexists(folder / name) and not overwrite:
-            raise SettingError(
-                f"'{folder / name}' is there already: choose another folder, or replace it with overwrite "
-                "(--overwrite)"
-            )
+    for path in [folder / name for name in (INDEX, *names)]:  # without the index nothing is known of the others
+        if not os.path.lexists(path) or (overwrite and path.name in earlier.ours):
+            continue
+        remedy = "move it away, or choose another folder"
+        if path.name in earlier.ours:
+            why, remedy = "is there already", "choose another folder, or replace it with overwrite (--overwrite)"
+        elif path.name in earlier.changed:
+            why = "was changed since descant wrote it"
+        else:
+            why = "is there already, and descant did not write it"
+        raise SettingError(f"'{path}' {why}: {remedy}")
 
 
-def _left(folder: Path) -> set[str]:
-    """The files that an earlier export left, as its index lists them; without those that were changed since."""
+def _earlier(folder: Path) -> _Earlier:
+    """What an earlier export left, as its index says: of a name alone we would not know whose the file is."""
+    path = folder / INDEX
+    if not path.is_file() or path.is_symlink():
+        return _Earlier(set(), set())
     try:
-        index = read_json(folder / INDEX)
-        _, models = index["descant"], [(entry["files"], entry["checksums"]) for entry in index["models"]]
-        listed = {str(name): sums[format] for files, sums in models for format, name in files.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no index, or none of ours
-        return set()
-    here = [name for name in listed if Path(name).name == name and Path(name).suffix.removeprefix(".") in _LOAD]
-    return {name for name in here if _is_unchanged(folder / name, listed[name])}
+        index = read_sealed(path)[0] if ends_sealed(path) else read_json(path)
+        _, models = index["descant"], [(entry["files"], entry.get("checksums", {})) for entry in index["models"]]
+        listed = {str(name): sums.get(format) for files, sums in models for format, name in files.items()}
+    except DamagedError:  # somebody has written in it
+        return _Earlier(set(), {INDEX})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # that of another program
+        return _Earlier(set(), set())
+    here = {name for name in listed if Path(name).name == name and Path(name).suffix.removeprefix(".") in _LOAD}
+    ours = {name for name in here if _is_unchanged(folder / name, listed[name])}
+    return _Earlier(ours | {INDEX}, here - ours)
 
 
 def _is_unchanged(path: Path, entry: Any) -> bool:
+    """Whether a file is the one that was listed; without a checksum any plain file is taken for it."""
     try:
-        check_entry(path, entry)
+        check_entry(path, entry_of(path) if entry is None else entry)
     except DamagedError:  # another one, or none
         return False
     return True

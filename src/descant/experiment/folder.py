@@ -24,7 +24,7 @@ RUN, START, MODEL, SUMMARY = "run.json", "start.json", "start.safetensors", "sum
 _TABLES = ("rounds.parquet", "clients.parquet", "federation.parquet", "health.parquet")
 _STATE, _STAMP = "state.safetensors", "files.json"
 _FILES = (RUN, START, *_TABLES, _STATE, MODEL, SUMMARY, _STAMP)  # in the order in which they are removed
-_FOLDERS = {
+FOLDERS = {
     JOURNAL: re.compile(r"(commit|segment)-\d{8}\.safetensors|notes\.json"),
     MODELS: re.compile(r"(personal|shared|selected)-\d{8}\.safetensors"),
     **dict.fromkeys(STORES, re.compile(r"leaves\.json|leaf\d+\.bin|sums\.bin")),
@@ -66,7 +66,7 @@ def mark(folder: Path) -> None:
 
     Should that be cut off, what is left of the run is nothing that anybody has lost.
     """
-    if any((folder / name).exists() for name in (*_FILES, *_FOLDERS)):
+    if any((folder / name).exists() for name in (*_FILES, *FOLDERS)):
         write_bytes(folder / MARKER, [(_SAYS + _REPLACED).encode()])
     elif _mark_of(folder) is None:
         write_bytes(folder / MARKER, [_SAYS.encode()])
@@ -85,7 +85,7 @@ def remove_run(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         if name in (RUN, START):
             sync(folder)
-    for name in _FOLDERS:
+    for name in FOLDERS:
         remove_folder(folder / name)
     sweep(folder)
 
@@ -114,7 +114,7 @@ def models_in(folder: Path) -> list[Path]:
     """The files of a run's models."""
     path = folder / MODELS
     names = [entry.name for entry in _entries(path)] if path.is_dir() and not path.is_symlink() else []
-    return [path / name for name in sorted(names) if _FOLDERS[MODELS].fullmatch(name)]
+    return [path / name for name in sorted(names) if FOLDERS[MODELS].fullmatch(name)]
 
 
 def unmark(folder: Path) -> None:
@@ -128,7 +128,7 @@ def sweep(folder: Path) -> None:
         for temporary in folder.glob(f".{name}.*.tmp"):
             if (match := _TEMPORARY.fullmatch(temporary.name)) and match[1] == name:
                 temporary.unlink(missing_ok=True)
-    for path in (folder / inner for inner in _FOLDERS):
+    for path in (folder / inner for inner in FOLDERS):
         for entry in _entries(path) if path.is_dir() and not path.is_symlink() else ():
             if _TEMPORARY.fullmatch(entry.name) and _inside(path.name, entry):
                 os.unlink(entry)
@@ -143,15 +143,15 @@ def _foreign(folder: Path) -> str | None:
     if os.path.lexists(folder / MARKER) and _mark_of(folder) is None and not _is_empty(folder / MARKER):
         return MARKER
     ours = _marked(folder)
-    for name in (*_FILES, *_FOLDERS):
+    for name in (*_FILES, *FOLDERS):
         path = folder / name
         if not os.path.lexists(path):
             continue
-        if not ours or path.is_symlink() or path.is_dir() != (name in _FOLDERS):
+        if not ours or path.is_symlink() or path.is_dir() != (name in FOLDERS):
             return name
         if name in _FILES and not _is_ours(folder, name):
             return name
-        for entry in _entries(path) if name in _FOLDERS else ():
+        for entry in _entries(path) if name in FOLDERS else ():
             if not _inside(name, entry):
                 return f"{name}/{entry.name}"
     return None
@@ -187,7 +187,7 @@ def _inside(folder: str, entry: os.DirEntry[str]) -> bool:
     """Whether an entry of one of our sub-folders is a file that we write there, or its temporary one."""
     temporary = _TEMPORARY.fullmatch(entry.name)
     name = temporary[1] if temporary else entry.name
-    return _FOLDERS[folder].fullmatch(name) is not None and entry.is_file(follow_symlinks=False)
+    return FOLDERS[folder].fullmatch(name) is not None and entry.is_file(follow_symlinks=False)
 
 
 def _marked(folder: Path) -> bool:

@@ -173,9 +173,10 @@ def outcomes_frame(found: Iterable[Outcome], metric: str) -> pl.DataFrame:
         (
             *(o.place.method, o.place.attack, o.place.fraction, o.assumed, o.attackers, o.seeds),
             *(len(o.collapsed), o.collapsed[0] if o.collapsed else None),
-            *(v if isfinite(v) else None for v in (o.mean, o.spread, o.low, o.high, o.variance, o.round)),
+            *(v if isfinite(v) else None for v in (o.mean, spread, o.low, o.high, o.variance, o.round)),
             *(o.place.assumed is None, o.examples, o.equal_compute),
         )
         for o in found
+        for spread in (o.spread if o.seeds > 1 else inf,)  # of one seed there is none
     ]
     return pl.DataFrame(lines, schema=kinds, orient="row")

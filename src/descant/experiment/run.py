@@ -151,8 +151,8 @@ class Run:
 
         `models` are "personal", "shared" and "selected"; by default what clients deploy and, unless `clients` are
         named, the shared model where there is one. With `programs=False` there are weights alone, which need no
-        module. Files that are there already are replaced only with `overwrite`, which also removes those that an
-        earlier export left there and this one does not write. Returns what was written, the index last.
+        module. Files of an earlier export are replaced only with `overwrite`, which also removes those that this
+        one does not write; files that descant did not write never are. Returns what was written, the index last.
         """
         from descant.experiment.export import export
 

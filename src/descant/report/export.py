@@ -63,9 +63,10 @@ def _tables(report: Report, format: str) -> Iterable[tuple[str, str]]:
         if format == "csv":  # every figure, one a line: for programs
             alike = "no" if compute_note(found) else "yes"
             lines = [
-                (row.label, name, row.mean[name], row.spread[name], row.seeds, row.collapsed, alike)
+                (row.label, name, row.mean[name], spread, row.seeds, row.collapsed, alike)
                 for row in found
                 for name in row.mean
+                for spread in (row.spread[name] if row.seeds > 1 else None,)
             ]
             yield f"{experiment.key}.csv", _csv([_COLUMNS, *lines])
             continue

@@ -43,11 +43,14 @@ def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _refuse_unset(model: nn.Module) -> None:
-    """Refuse a model without numbers to start from: layers that wait for a first example, NaN, infinity."""
+    """Refuse a model without numbers to start from: layers that wait for a first example, NaN, infinity.
+
+    What is not trained may hold infinity, as a causal mask does.
+    """
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise TaskError(f"the model's '{name}' has no shape yet: call the model once on a few examples first")
-        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
+        if parameter.requires_grad and not bool(torch.isfinite(parameter).all()):
             raise TaskError(f"the model's '{name}' holds NaN or infinity: start from finite numbers")
 
 
