@@ -38,6 +38,8 @@ GOOD: dict[str, Any] = {"data": "digits", "method": "local", "rounds": 1}
         ({"method": {"name": "no.such.module:Method"}}, "cannot be imported"),
         ({"method": {"name": "fedavg", "steps": 2, "epochs": 1}}, "both steps and epochs"),
         ({"loss": "entropy"}, "no loss called 'entropy'"),
+        ({"loss": "mine:loss"}, "handed over in Python: descant.Task(model, loss=..., metric=...)"),
+        ({"metric": "mine:score"}, "handed over in Python: descant.Task"),
         ({"metric": "f2"}, "metric: there is no metric called 'f2'. Did you mean 'f1'"),
         (
             {"metric": 3},

@@ -160,6 +160,7 @@ class Name(Allowed):
     kind: str
     known: Iterable[str]
     nothing: str | None = None  # what nothing stands for, where it is allowed
+    own: str = ""  # how Python takes one of the user's own, which no file can name
 
     @property
     def what(self) -> str:
@@ -172,7 +173,8 @@ class Name(Allowed):
         if not isinstance(value, str):
             raise refusal(name, value, self.what)
         if value not in self.known:
-            raise SettingError(f"{name}: {unknown(self.kind, value, self.known)}")
+            own = f". One of your own is handed over in Python: {self.own}" if self.own and ":" in value else ""
+            raise SettingError(f"{name}: {unknown(self.kind, value, self.known)}{own}")
         return value
 
 

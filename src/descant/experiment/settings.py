@@ -35,6 +35,7 @@ from descant.task import LOSSES, METRICS, Task
 __all__ = ["RunSettings", "read_settings"]
 
 Buffers = Literal["shared", "local"]
+_OWN = "descant.Task(model, loss=..., metric=...), then descant.simulate or descant.compare"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +55,11 @@ class RunSettings(Settings):
         SpecOf("models", leading=1),
         "linear",
     )
-    loss: str = setting("what the clients minimise.", "result", Name("loss", LOSSES), "cross_entropy")
+    loss: str = setting("what the clients minimise.", "result", Name("loss", LOSSES, own=_OWN), "cross_entropy")
     metric: str | None = setting(
         "what the clients are judged by, beside the loss.",
         "result",
-        Name("metric", METRICS, nothing="that of the loss (accuracy, or the squared error)"),
+        Name("metric", METRICS, nothing="that of the loss (accuracy, or the squared error)", own=_OWN),
         None,
     )
     buffers: Buffers = setting(
