@@ -42,7 +42,7 @@ def given(**names: Any) -> Method:
     ],
 )
 def test_a_misspelt_hook_is_told_which_one_it_may_be(written: str, hook: str, tmp_path: Path) -> None:
-    said = rf"class Typo defines {written}, which nobody calls: is it meant to be the hook {hook}\? Rename"
+    said = rf"class Typo defines {written}, and does not call it: is it meant to be the hook {hook}\? Rename"
     for function in (lambda self, *rest: None, property(lambda self: None), staticmethod(lambda: None)):
         with pytest.raises(SettingError, match=said):
             run(given(**{written: function}), out=tmp_path / "run")
@@ -51,11 +51,11 @@ def test_a_misspelt_hook_is_told_which_one_it_may_be(written: str, hook: str, tm
 
 def test_a_misspelt_hook_of_a_solver_and_of_an_aggregator_is_named() -> None:
     solver = type("Solver", (FedAvg,), {"brodcast": lambda self, server: {}})()
-    with pytest.raises(SettingError, match="class Solver defines brodcast, which nobody calls"):
+    with pytest.raises(SettingError, match="class Solver defines brodcast, and does not call it"):
         run(Ditto(solver=solver))
     aggregator = type("Own", (Mean,), {"combin": lambda self, ctx, state, mail: (state, {})})()
     with pytest.raises(
-        SettingError, match=r"class Own defines combin, which nobody calls: is it .* the hook combine\?"
+        SettingError, match=r"class Own defines combin, and does not call it: is it .* the hook combine\?"
     ):
         run(FedAvg(), aggregator=aggregator)
 
@@ -223,9 +223,16 @@ def test_a_decorator_that_does_not_go_with_the_class_above_is_told_how_to_write_
 
 
 @pytest.mark.parametrize("kind", BASES)
-def test_all_that_descant_brings_passes(kind: str) -> None:
+def test_all_that_descant_brings_passes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it were the users' own: names of its functions are no slips for each other."""
+    monkeypatch.setattr("descant.hooks.of_descant", lambda cls: cls in BASES.values())
     for cls in CATALOG[kind].values():
         assert isinstance(cls, type)
-        own = type("Own", (cls,), {"explain": lambda self: "like no hook"})
-        check_names(own, BASES[kind])
-        check_declared("it", own, BASES[kind])
+        check_names.__wrapped__(cls, BASES[kind])
+        check_declared("it", cls, BASES[kind])
+
+
+@pytest.mark.parametrize("name", ["step_a", "personalized", "broadcasts", "explain"])
+def test_a_function_whose_name_says_more_than_a_hooks_is_the_users_own(name: str) -> None:
+    """It may be called by another class, by a script, or by a name that is put together."""
+    run(given(**{name: lambda self: None}))

@@ -60,7 +60,7 @@ def check_hooks(cls: type, base: type) -> None:
 
 @lru_cache(maxsize=256)
 def check_names(cls: type, base: type) -> None:
-    """Refuse a function of a user's class that nobody calls, and whose name is nearly that of a hook."""
+    """Refuse a function of a user's class that the class does not call, and whose name is nearly that of a hook."""
     own = [each for each in cls.__mro__ if not of_descant(each)]
     for each in own:
         above = cls.__mro__[cls.__mro__.index(each) + 1 :] if issubclass(each, base) else ()
@@ -69,6 +69,8 @@ def check_names(cls: type, base: type) -> None:
             if any(name in vars(up) or name in inspect.get_annotations(up) for up in above):
                 continue
             near = get_close_matches(_letters(name), hooks, n=1, cutoff=_NEAR)
+            if near and near[0] != _letters(name) and near[0] in _letters(name):
+                continue  # step_a and personalize say more than the hook's name, and slips do not
             others = [
                 code for some in own for code in _functions(some, public=False).values() if code is not function
             ]
@@ -76,7 +78,7 @@ def check_names(cls: type, base: type) -> None:
             if near and not any(name in _mentioned(code.__code__) for code in others):
                 remedy = "Rename it, or begin its name with an underscore"
                 meant = f"is it meant to be the hook {hooks[near[0]]}?"
-                raise SettingError(f"class {each.__name__} defines {name}, which nobody calls: {meant} {remedy}")
+                raise SettingError(f"class {each.__name__} defines {name}, and does not call it: {meant} {remedy}")
 
 
 def check_declared(called: str, cls: Any, base: type) -> None:
@@ -114,8 +116,9 @@ def untyped(make: Any, name: str) -> str:
     if each is None or of_descant(each) or name in inspect.get_annotations(each) or _describes(vars(each)[name]):
         return ""
     value = vars(each)[name]
-    written = f"{name}: {_named(type(value))} = {shown(value)}"
-    return f"; class {each.__name__} has {name} without a type, and so it is no field: write {written}"
+    kind = "float | None" if value is None else _named(type(value))
+    remedy = f"write {name}: {kind} = {shown(value)}"
+    return f"; class {each.__name__} has {name} without a type, and so it is no field: {remedy}"
 
 
 def _functions(cls: type, public: bool = True) -> dict[str, FunctionType]:

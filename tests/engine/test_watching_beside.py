@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,13 @@ class PythonStep(Mine):
         return super().step(x * random.uniform(0.9, 1.1), grad, w)
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that other tests left behind draw nothing."""
+    monkeypatch.setattr("descant.execution.chance._alone", lambda: True)
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
     ("method", "hook", "by", "remedy"),
     [
@@ -75,6 +82,7 @@ def test_a_hook_or_a_step_that_draws_by_numpy_or_python_is_refused(
         run(method)
 
 
+@pytest.mark.usefixtures("alone")
 def test_an_aggregator_that_draws_by_numpy_is_named_and_not_the_method() -> None:
     with pytest.raises(SettingError, match=r"^the hook NumpyMean.combine draws random numbers \(numpy\)"):
         run(Mine(), aggregator=NumpyMean())
@@ -176,3 +184,22 @@ def test_a_hook_that_sets_an_attribute_is_told_where_to_keep_it() -> None:
             run(SettingStep(), mode=mode)
     with pytest.raises(SettingError, match=r"^SettingMean.combine sets self.t: .* the state that it is handed$"):
         run(Mine(), aggregator=SettingMean())
+
+
+@pytest.mark.parametrize("draw", [np.random.randn, random.random], ids=["numpy", "random"])
+def test_a_thread_that_goes_on_drawing_refuses_nobody(draw: Callable[[], Any]) -> None:
+    """As the retries of a tracker do, though less often."""
+    done = Event()
+
+    def draws() -> None:
+        while not done.wait(1e-5):
+            draw()
+
+    thread = Thread(target=draws)
+    thread.start()
+    try:
+        for _ in range(3):
+            run(FedAvg())
+    finally:
+        done.set()
+        thread.join()

@@ -217,6 +217,39 @@ def test_a_cell_of_other_code_is_not_taken_for_one_of_now(
     assert rounds[0] > 0 and rounds[2] > 0 and rounds[1] == rounds[3] == rounds[4] == 0
 
 
+@pytest.mark.parametrize(
+    "method",
+    [{"name": "hush", "m": 3, "steps": 1}, {"name": "one-projection", "m": 3, "steps": 1}, {"name": "ditto"}],
+)
+@pytest.mark.parametrize("python", [None, "3.9.1"])
+def test_a_cell_of_our_own_parts_is_read_whatever_their_code(
+    method: dict[str, Any], python: str | None, tmp_path: Path
+) -> None:
+    """Versions tell it, and a run records another codec than its settings name, where the method rounds."""
+    values = {name: value for name, value in VALUES.items() if name != "method"} | {"methods": {"a": method}}
+    run(values, tmp_path)
+    (path,) = tmp_path.glob("*/run.json")
+    about, _ = read_json(path)
+    about["fingerprints"]["method"] = "of a Python that writes its syntax in another way"
+    about["config"]["versions"]["python"] = python or about["config"]["versions"]["python"]
+    write_json(path, about)
+    assert run(values, tmp_path)[1] == 0
+
+
+def test_a_finished_cell_beside_is_read_whatever_has_become_of_its_data(
+    tmp_path: Path, clients: Callable[[int], dict[str, Any]]
+) -> None:
+    values = clients(0)
+    run(values, tmp_path / "grid")
+    (path,) = (tmp_path / "grid").glob("*/run.json")
+    about, _ = read_json(path)
+    about["config"]["method"]["lr"] = 0.123
+    write_json(path, about)
+    assert run(values, tmp_path / "grid")[1] > 0
+    shutil.rmtree(tmp_path / "clients")
+    assert run(values, tmp_path / "grid")[1] == 0
+
+
 def test_a_cell_of_other_defaults_is_checked_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_the_mean_of_w_is_one_more_sum_of_what_was_said(data: FederatedData, lin
         ({"bits": None}, 2 * D * 8),  # w and the velocity
         ({"bits": None, "beta": 0.0}, D * 8),
         ({"bits": None, "average": 0.3}, 3 * D * 8),  # and the mean of w
+        ({"bits": None, "average": 1.0}, 2 * D * 8),  # which is w
         ({"bits": None, "pool": 1}, 2 * M * 8),
         ({"bits": None, "pool": 2, "beta": 0.0}, 2 * M * 8),
         ({"bits": 5}, 2 * D * 8),

@@ -105,6 +105,12 @@ def test_one_label_for_several_settings_is_told_apart_by_what_differs(runs: list
     assert differing([entry.config for entry in experiment.entries]) == ["method.lr"]
 
 
+def test_of_two_runs_that_say_the_same_of_themselves_the_later_one_counts(runs: list[Run]) -> None:
+    """The code of a method by an import path may be another one since the first."""
+    [experiment] = gather([runs[0], again := changed(runs[0], data__notes=["more is noted by now"])])
+    assert experiment.entries[0].runs == (again,)
+
+
 def test_the_same_run_counts_once(runs: list[Run], folder: Path) -> None:
     [experiment] = gather([*runs, *runs])
     assert [len(entry.runs) for entry in experiment.entries] == [2, 2, 2]

@@ -20,7 +20,8 @@ def numbered(clients: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, 
     wordy = [at for at, own in targets.items() if are_words(own)]
     if not wordy:
         return clients, ()
-    silent = [at for at in targets if at not in set(wordy)]
+    known = set(wordy)
+    silent = [at for at in targets if at not in known]
     _refuse_mixed(wordy, [at for at in silent if np.size(targets[at])])  # no examples, as in ([], []), have no form
     words = {(name, part): as_words(targets[name, part], client=name) for name, part in wordy}
     words |= {at: np.empty(0, dtype=np.str_) for at in silent}

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 
 from descant.engine.view import View
 from descant.errors import SettingError
-from descant.execution.chance import Drawing, generators, moved
+from descant.execution.chance import drawn_again, generators, moved
 from descant.fields import Checked
 from descant.mail import Mail
 from descant.methods import Method
@@ -60,9 +60,12 @@ class Watch:
         if suspected := moved(before, self.device):
             # A hook may write in place: the second call is to change nothing that the first was given or gave.
             given = _apart(given)
-            with Drawing(suspected) as seen:
-                call(*map(_apart, again), **kwargs)
-            for drawn, frames in seen.drawn:
+
+            def repeat() -> object:
+                views = [arg.spare() if isinstance(arg, View) else _apart(arg) for arg in again]
+                return call(*views, **kwargs)  # type: ignore[arg-type]
+
+            for drawn, frames in drawn_again(repeat, suspected):
                 self._refuse(hook, drawn, frames)
         self._known.add(hook)
         return given

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from traceback import walk_stack
 from types import FrameType
@@ -68,6 +69,24 @@ def _of_numpy() -> list[Any]:
 _BESIDE: dict[str, Callable[[], Any]] = {"numpy": _of_numpy, "Python's random": random.getstate}
 
 
+def drawn_again(call: Callable[[], object], suspected: Iterable[str]) -> list[tuple[str, list[FrameType]]]:
+    """What draws in a call that is made again, and the calls that led to it.
+
+    Other threads draw from the generators of numpy and Python as well, and who it was cannot be told: where there
+    are such, these generators are not looked at.
+    """
+    seen = Drawing(by for by in suspected if by not in _BESIDE or _alone())
+    with seen:
+        call()
+    return seen.drawn
+
+
+def _alone() -> bool:
+    """Whether this is the only thread of Python's, but for those that draw bars of progress."""
+    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    return all(type(each).__module__.partition(".")[0] in ("rich", "tqdm") for each in others)
+
+
 def _refuse_draws(
     hook: str,
     suspected: list[str],
@@ -78,13 +97,14 @@ def _refuse_draws(
     schedules: list[Schedule],
 ) -> None:
     sources, active = tuple(schedule.at(begin) for schedule in schedules), start.left.to(start.met.device) > begin
-    # A step that writes in place must not do so twice.
-    x, statistics, rows = tree_map_only(Tensor, torch.clone, (start.x, start.statistics, start.rows))
-    with Drawing(suspected) as seen:
+
+    def again() -> None:  # a step that writes in place must not do so twice
+        x, statistics, rows = tree_map_only(Tensor, torch.clone, (start.x, start.statistics, start.rows))
         advance(step, execution, x, statistics, sources, active, rows)
-    if seen.drawn:
+
+    if drawn := drawn_again(again, suspected):
         raise SettingError(
-            f"the hook {hook} draws random numbers ({seen.drawn[0][0]}), which would depend on the order of "
+            f"the hook {hook} draws random numbers ({drawn[0][0]}), which would depend on the order of "
             "the work: draw them by address in the hook client, as in "
             "local.ctx.each(local.clients).normal('noise', (d,)), and hand them to local.run as a tensor after x"
         )

@@ -12,16 +12,18 @@ from functools import partial
 from hashlib import blake2b
 from json import dumps, loads
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 from descant.catalog import describe
 from descant.data.errors import DataError
 from descant.engine import Record
+from descant.errors import SettingError, TaskError
 from descant.experiment.callback import Callback
 from descant.experiment.datafiles import stamp
 from descant.experiment.declaration import Settings
 from descant.experiment.folder import RUN, START
-from descant.experiment.identity import model_fingerprint, of_parts
+from descant.experiment.identity import model_fingerprint, of_parts, of_users
 from descant.experiment.journal import Journal, finished, unfinished
 from descant.experiment.lock import at_work
 from descant.experiment.ready import Ready, ready
@@ -136,8 +138,7 @@ class FromFile(Cell):
         As long as no file of the data has another size or time, they are the same; if not, they are read and
         compared.
         """
-        if changed := self._changed(folder):
-            folder = folder.with_name(f"{folder.name}-{_digest(changed, 4)}")
+        folder = self._beside(folder)
         if not finished(folder) and not unfinished(folder):
             return folder
         files = stamp(self.settings.data_spec)
@@ -155,19 +156,37 @@ class FromFile(Cell):
         return folder.with_name(f"{folder.name}-{now[:8]}")
 
     def begun(self, folder: Path) -> bool:
-        return super().begun(folder) and not self._changed(folder)
+        return super().begun(self._beside(folder))
+
+    def _beside(self, folder: Path) -> Path:
+        """The folder of a cell, whatever its data: another where `folder` holds a run of other code or defaults."""
+        changed = self._changed(folder)
+        return folder.with_name(f"{folder.name}-{_digest(changed, 4)}") if changed else folder
 
     def _changed(self, folder: Path) -> dict[str, Any]:
         """What the result follows from and the cell's name does not tell, where the run in a folder had it
-        otherwise, as it is now: defaults of the method, and the code of parts and of a model by an import path."""
-        parts = {name: getattr(self.settings, name) for name in ("aggregator", "codec", "downlink", "attacks")}
-        then, now = _about(folder).get("fingerprints", {}), of_parts(self.settings.method, **parts)
-        if ":" in str(self.settings.model.get("name")) and "model" in then:
-            with suppress(DataError, OSError):  # the files are gone, and the run is what is left
-                model = self.settings.task(self.settings.federated_data()).model
-                now["model"] = model_fingerprint(model)
+        otherwise, as it is now: defaults of the method, and code of the user's.
+
+        Code of another version of Python cannot be compared.
+        """
+        about = _about(folder)
+        then, versions = about.get("fingerprints", {}), about.get("config", {}).get("versions", {})
+        same_python = str(versions.get("python")).split(".")[:2] == python_version().split(".")[:2]
+        now = self._users_code() if same_python else {}
         code = {f"code of {name}": told for name, told in now.items() if then.get(name, told) != told}
         return otherwise(folder, self.settings.method) | code
+
+    def _users_code(self) -> dict[str, str]:
+        """The fingerprints of parts of the user's own: of descant's, versions tell the code."""
+        method: Any = self.settings.method
+        acting = {name: getattr(self.settings, name) for name in ("aggregator", "codec", "downlink", "attacks")}
+        prints = of_parts(method, **acting)
+        found = {name: prints[name] for name, part in {"method": method, **acting}.items() if of_users(part)}
+        if ":" in str(self.settings.model.get("name")):
+            # If the files are gone, or the model cannot be made any more, the run is what is left.
+            with suppress(DataError, OSError, SettingError, TaskError):
+                found["model"] = model_fingerprint(self.settings.task(self.settings.federated_data()).model)
+        return found
 
     def begin(self, out: Path | None, listening: Listening) -> Run:
         files = stamp(self.settings.data_spec)

@@ -174,7 +174,9 @@ def _is_ours(folder: Path, name: str) -> bool:
         return of_a_run(path)
     if of_a_run(folder / RUN):
         files = listed(folder / RUN)
-        if files is None or name in files:  # the first format did not say
+        if files is None:  # the first format did not say
+            return True
+        if name in files:
             return begins_as_ours(path)
     return (name == MODEL and of_a_run(folder / START)) or written_by_us(path)
 

@@ -53,6 +53,14 @@ def of_parts(method: Method, **parts: object) -> dict[str, str]:
     return {"method": _hash(_codes(method))} | acting
 
 
+def of_users(part: object) -> bool:
+    """Whether a part, or one that is its field, is of a class of the user's own."""
+    if not is_dataclass(part) or isinstance(part, type):
+        return isinstance(part, tuple) and any(map(of_users, part))
+    own = type(part).__module__.split(".")[0] not in _VERSIONED
+    return own or any(of_users(getattr(part, field.name)) for field in fields(part))
+
+
 def model_fingerprint(model: nn.Module) -> str:
     """What tells an architecture, and the code of its layers, from others."""
     return _hash(architecture(model))

@@ -248,8 +248,7 @@ class Journal:
         then, prints = self.before, dict(start["fingerprints"])
         self._compare_prints({"data": prints.pop("data")})
         for field, now in start["config"].items():
-            # A setting that is not there came later, and the run has it as it is by default.
-            if field not in ("execution", "versions", "settings") and then.get(field, now) != now:
+            if field not in ("execution", "versions", "settings") and _differ(then.get(field, now), now):
                 raise ResumeError(
                     f"{self.folder} was begun with {field} = {then[field]!r}, and this is {now!r}: "
                     "resume with the same, or begin anew with overwrite"
@@ -261,6 +260,19 @@ class Journal:
         for what, now in prints.items():
             if self.started["fingerprints"].get(what) != now:
                 raise ResumeError(f"{self.folder} was begun with {_THINGS[what]}: hand in the same to resume")
+
+
+def _differ(then: Any, now: Any) -> bool:
+    """Whether what a run follows from is another now.
+
+    A setting that is not there came later, also one of a method, and the run has it as it is by default. So did
+    what is noted of data.
+    """
+    if not isinstance(then, dict) or not isinstance(now, dict):
+        return bool(then != now)
+    return bool(then.keys() - now.keys()) or any(
+        _differ(then.get(name, told), told) for name, told in now.items() if name != "notes"
+    )
 
 
 _THINGS = {

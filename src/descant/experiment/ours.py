@@ -62,6 +62,8 @@ def begins_as_ours(path: Path) -> bool:
     """The same of one that may be damaged: it begins as ours does, and is no whole JSON of somebody else's."""
     with path.open("rb") as file:
         head = file.read(len(_PARQUET))
+    if not head.strip(b"\0"):  # as a power cut may leave it
+        return True
     if path.suffix == ".parquet":
         return head == _PARQUET
     if path.suffix == ".safetensors":

@@ -52,14 +52,15 @@ class Hush(Descent):
     off it is a plain one.
 
     Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
-    so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
-    subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
-    (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
-    same in all rounds.
+    so many subspaces are used in turn, and a sum of q in each of them says as much as w, or as the velocity; by
+    default every step has a subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in
+    the subspace: by default (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one
+    that is not `fresh` is the same in all rounds.
 
     With an `average`, v is tied to a running mean of w in its place: mean <- mean + a (w - mean) with
     a = `average`, or 1/t in the first rounds, where that is more. What subspaces and rounding add to w is other in
-    each round, and less in the mean. It costs no byte: everyone can repeat it. The mean is the shared model then.
+    each round, and less in the mean. Everyone can repeat it, so that it costs no byte, but for those who fetch
+    everything anew: they need the mean, too. It is the shared model then.
 
     `bits` are those of a number that a client sends, and of one that the server says, or one number for both; None
     sends numbers as they are. What the server says is fetched by everyone who missed it, so that its bits cost
@@ -173,7 +174,7 @@ class Hush(Descent):
         """
         subspaces = self.pool if self.projection.fresh else 1
         once = d if subspaces is None else min(d, subspaces * self.dim(d))
-        return once * (1 + (self.beta > 0) + (self.average is not None))
+        return once * (1 + (self.beta > 0) + (self.average not in (None, 1)))
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         w, step = down["w"], int(host(down["step"])[0])

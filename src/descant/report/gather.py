@@ -45,7 +45,7 @@ class Entry:
     @property
     def keys(self) -> list[str]:
         """What is common to the runs of several entries that may be paired: the seed, and the draw of the data."""
-        return [_text([run.config["seed"], run.config["data"]]) for run in self.runs]
+        return [_key(run) for run in self.runs]
 
     @property
     def seeds(self) -> list[str]:
@@ -175,7 +175,7 @@ def gather(runs: Sequence[Run], first: int = 0, pages: Sequence[Path] = ()) -> l
     for run in runs:
         entries = by_problem.setdefault((_text(_problem(run.config)), _attackers(run)), {})
         seeds = entries.setdefault((_label(run.config), _text(_comparable(run.config))), {})
-        seeds.setdefault(_text([run.config["seed"], run.config["data"]]), run)
+        seeds[_key(run)] = run  # of two that say the same of themselves the later one, whose code may be another
     found, problems = [], [problem for problem, _ in by_problem]
     for (problem, attackers), entries in by_problem.items():
         labels = _distinct([(label, next(iter(seeds.values())).config) for (label, _), seeds in entries.items()])
@@ -205,6 +205,11 @@ def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
     flats = [flat(_comparable(config)) for config in configs]
     names = dict.fromkeys(name for leaves in flats for name in leaves)
     return [name for name in names if len({_text(leaves.get(name)) for leaves in flats}) > 1]
+
+
+def _key(run: Run) -> str:
+    """The seed of a run and the draw of its data; what was noted of them may be more than it was."""
+    return _text([run.config["seed"], {k: told for k, told in run.config["data"].items() if k != "notes"}])
 
 
 def _problem(config: dict[str, Any]) -> Any:
