@@ -104,8 +104,6 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Hush 1/90, a bit, two rates": ({"name": "hush", "m": 0.0108, "bits": 1}, APART),
     "Hush 1/10, two rates": ({"name": "hush", "m": 0.0952}, APART),
     "Hush 1/108, two rates": ({"name": "hush", "m": 0.00926}, APART),
-    "Hush 1/10, averaged, two rates": ({"name": "hush", "m": 0.0952, "average": 0.2}, APART),
-    "Hush 1/108, averaged, two rates": ({"name": "hush", "m": 0.00926, "average": 0.2}, APART),
     "fixed subspace 1/25": ({"name": "hush", "m": 0.04, **RANDOM, "projection": {"name": "fold"}}, MOMENTUM),
     "fixed subspace 1/27, two rates": ({"name": "hush", **THREE, "projection": {"name": "fold"}}, APART),
     "MAPA 1/400": ({"name": "hush", "m": 0.0025, **RANDOM, "projection": DENSE}, MOMENTUM),

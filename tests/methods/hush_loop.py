@@ -31,10 +31,8 @@ def matrix(method: Hush, step: int, task: Task) -> Vector:
 
 
 def loop(method: Hush, task: Task, data: FederatedData, slope: Any, cohort: int, everyone: bool) -> Any:
-    """The shared model and the clients' v after all rounds, one client after the other, as Hush is described."""
+    """w and the clients' v after all rounds, one client after the other, from the method's description."""
     w, velocity = task.start().numpy(), np.zeros(D)
-    said: list[Vector] = []  # w after every round
-    tie = w
     v = [w for _ in range(N)]
     for t in range(1, ROUNDS + 1):
         U, sent, n = matrix(method, t - 1, task), [], []
@@ -47,17 +45,7 @@ def loop(method: Hush, task: Task, data: FederatedData, slope: Any, cohort: int,
                 n.append(int(data.train.sizes[k]) if method.weighted else 1)
             if everyone or k in cohort_of(t, cohort):
                 for _ in range(3):
-                    v[k] = v[k] - 0.2 * (slope(k, v[k]) + method.lam * (v[k] - tie))
+                    v[k] = v[k] - 0.2 * (slope(k, v[k]) + method.lam * (v[k] - w))
         velocity = method.beta * velocity + U.T @ np.average(sent, axis=0, weights=n)
         w = w + velocity
-        said.append(w)
-        tie = w if method.average is None else mean_of(said, method.average)
-    return tie, np.stack(v)
-
-
-def mean_of(said: list[Vector], average: float) -> Vector:
-    """The running mean of all that w was, with the weight of each written out."""
-    shares = [max(average, 1 / (t + 1)) for t in range(len(said))]
-    weights = [a * np.prod([1 - later for later in shares[t + 1 :]]) for t, a in enumerate(shares)]
-    assert abs(sum(weights) - 1) < 1e-12, "where training starts from is not in it"
-    return np.asarray(sum(weight * w for weight, w in zip(weights, said, strict=True)))
+    return w, np.stack(v)

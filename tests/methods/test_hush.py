@@ -28,16 +28,12 @@ METHODS = [
     Hush(**FULL, projection=Hadamard(fresh=True), beta=0.0),
     Hush(**FULL, projection=PerLayer(fresh=True, kind=Fold())),
     Hush(**FULL, projection=Fold()),
-    Hush(**FULL, average=0.4),
-    Hush(**FULL, average=0.7, lam=0.3),
 ]
 
 
-@pytest.mark.few(9)
+@pytest.mark.few(7)
 @PARTICIPATION
-@pytest.mark.parametrize(
-    "method", METHODS, ids=lambda m: f"{m.projection.name}, pool {m.pool}, beta {m.beta}, average {m.average}"
-)
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{m.projection.name}, pool {m.pool}, beta {m.beta}")
 def test_it_is_a_plain_loop_over_clients(
     data: FederatedData, linear: Task, slope: Any, method: Hush, cohort: int, everyone: bool
 ) -> None:
@@ -78,12 +74,6 @@ def test_the_shared_model_may_have_a_rate_of_its_own(
     ours, theirs = (run(mlp, data, method, cohort=4) for method in (hush, ditto))
     same(held.shared(ours), held.shared(theirs))
     same(held.personal(ours), held.personal(theirs))
-
-
-def test_an_average_of_the_last_round_alone_is_none(data: FederatedData, mlp: Task) -> None:
-    ours, theirs = (run(mlp, data, Hush(**MINI, average=average), cohort=4) for average in (1.0, None))
-    assert torch.equal(held.personal(ours), held.personal(theirs))
-    assert torch.equal(held.shared(ours), held.shared(theirs))
 
 
 def test_without_a_tie_it_is_local_training(data: FederatedData, mlp: Task) -> None:

@@ -20,7 +20,6 @@ METHODS: dict[str, Method] = {
     "hush, four bits, a pool": Hush(m=0.2, bits=4, pool=2, beta=0.0, **WORK),
     "hush, adam": Hush(m=7, optimizer=Adam(), **WORK | {"lr": 0.01}),
     "hush, scheduled": Hush(m=7, momentum=0.5, **WORK | {"lr": PowerLaw(scale=0.2, power=-0.5)}),
-    "hush, averaged": Hush(m=7, average=0.3, **WORK),
     "hush, hash": Hush(m=7, projection=Hash(fresh=True), **WORK),
     "hush, dense": Hush(m=7, projection=Dense(fresh=True), bits=None, **WORK),
     "pfed1bs": PFed1BS(m=9, lam=0.05, gamma=3.0, **WORK),

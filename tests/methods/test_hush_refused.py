@@ -29,8 +29,6 @@ from tests.methods.hush_loop import FULL, M, run
         ("bits", (17, 1)),
         ("bits", (2, 1, 1)),
         ("pool", 0),
-        ("average", 0.0),
-        ("average", 1.5),
         ("beta", 1.0),
         ("lam", -1.0),
         ("gain", 0.0),

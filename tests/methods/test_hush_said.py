@@ -81,31 +81,11 @@ def test_all_parties_build_w_from_what_was_said(
         assert method.numbers(D) == min(D, pool * M) * (2 if beta else 1)
 
 
-def test_the_mean_of_w_is_one_more_sum_of_what_was_said(data: FederatedData, linear: Task) -> None:
-    """So that who has a pool needs one more number a dimension of it, and nobody is told more than w."""
-    pool, beta, average = 2, 0.6, 0.4
-    method = Hush(**FULL | {"bits": 4}, pool=pool, beta=beta, average=average)
-    steps, done = said(linear, data, method)
-    plain = run(linear, data, replace(method, average=None), cohort=3)
-    assert column(done, "bytes_down") == column(plain, "bytes_down")
-    shares = [max(average, 1 / t) for t in range(1, ROUNDS + 1)]
-    C = np.zeros((pool, M))
-    for t, q in enumerate(steps):  # it is in w from its step on, with all that momentum makes of it
-        moves = np.cumsum(beta ** np.arange(ROUNDS - t))
-        weights = [shares[s] * np.prod([1 - a for a in shares[s + 1 :]]) for s in range(t, ROUNDS)]
-        C[t % pool] += moves @ weights * q
-    U = np.stack([matrix(method, j, linear) for j in range(pool)])
-    assert far(held.shared(done), linear.start().numpy() + np.einsum("pmd,pm->d", U, C)) <= 1e-12
-    assert method.numbers(D) == 3 * min(D, pool * M)
-
-
 @pytest.mark.parametrize(
     ("settings", "anew"),
     [
         ({"bits": None}, 2 * D * 8),  # w and the velocity
         ({"bits": None, "beta": 0.0}, D * 8),
-        ({"bits": None, "average": 0.3}, 3 * D * 8),  # and the mean of w
-        ({"bits": None, "average": 1.0}, 2 * D * 8),  # which is w
         ({"bits": None, "pool": 1}, 2 * M * 8),
         ({"bits": None, "pool": 2, "beta": 0.0}, 2 * M * 8),
         ({"bits": 5}, 2 * D * 8),

@@ -52,15 +52,10 @@ class Hush(Descent):
     off it is a plain one.
 
     Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
-    so many subspaces are used in turn, and a sum of q in each of them says as much as w, or as the velocity; by
-    default every step has a subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in
-    the subspace: by default (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one
-    that is not `fresh` is the same in all rounds.
-
-    With an `average`, v is tied to a running mean of w in its place: mean <- mean + a (w - mean) with
-    a = `average`, or 1/t in the first rounds, where that is more. What subspaces and rounding add to w is other in
-    each round, and less in the mean. Everyone can repeat it, so that it costs no byte, but for those who fetch
-    everything anew: they need the mean, too. It is the shared model then.
+    so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
+    subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
+    (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
+    same in all rounds.
 
     `bits` are those of a number that a client sends, and of one that the server says, or one number for both; None
     sends numbers as they are. What the server says is fetched by everyone who missed it, so that its bits cost
@@ -89,7 +84,6 @@ class Hush(Descent):
     shared_lr: float | ByRound | None = None
     gain: float | None = None
     weighted: bool = True
-    average: float | None = None
     projection: Projection = field(default_factory=lambda: Fold(fresh=True))
 
     def __post_init__(self) -> None:
@@ -105,8 +99,6 @@ class Hush(Descent):
         positive = self.shared_lr is None or isinstance(self.shared_lr, ByRound) or self.shared_lr > 0
         require(self, "shared_lr", positive, "a positive number, or nothing")
         require(self, "gain", self.gain is None or self.gain > 0, "a positive number, or nothing")
-        share = self.average is None or 0 < self.average <= 1
-        require(self, "average", share, "above 0 and at most 1, or nothing")
 
     @property
     def bits_up(self) -> int | None:
@@ -144,8 +136,7 @@ class Hush(Descent):
     def server_start(self, ctx: Context) -> Tree:
         nothing, step = torch.zeros_like(ctx.x0), sent(torch.zeros((), dtype=torch.int64), ctx.x0.device)
         q = nothing[: self.dim(len(nothing))]
-        averaged = {} if self.average is None else {"mean": ctx.x0}
-        return {"w": ctx.x0, "velocity": nothing, "q": q, "span": nothing[:1], "step": step} | averaged
+        return {"w": ctx.x0, "velocity": nothing, "q": q, "span": nothing[:1], "step": step}
 
     def client_start(self, local: LocalView) -> Tree:
         return {"v": local.start, "known": torch.zeros_like(local.n)}
@@ -153,8 +144,7 @@ class Hush(Descent):
     def broadcast(self, server: ServerView) -> dict[str, Tensor | PerClient]:
         """What the server said last; w follows from all that it said (`fetches`), and q starts at zero."""
         said, origin = self.said(server["q"], server["span"]), torch.zeros_like(server["q"])
-        down: dict[str, Tensor | PerClient] = {"w": server["w"], "said": said, "step": server["step"]}
-        return down | {"origin": origin} | ({} if self.average is None else {"mean": server["mean"]})
+        return {"w": server["w"], "said": said, "step": server["step"], "origin": origin}
 
     def fetches(self, down: Tree, state: Tree, local: LocalView) -> Mapping[str, Tensor]:
         """What a client missed, `said` by `said`, or w anew: it builds w itself, and the rest it knows."""
@@ -163,23 +153,22 @@ class Hush(Descent):
         anew = missed * one > numbers * down["w"].element_size()
         nothing = torch.zeros_like(missed)
         fetched = {"w": numbers * anew, "said": one * missed * ~anew}
-        return fetched | dict.fromkeys(down.keys() - fetched.keys(), nothing)
+        return fetched | {"step": nothing, "origin": nothing}
 
     def numbers(self, d: int) -> int:
         """How many numbers say all that was said so far: w, or sums of the q of each subspace.
 
-        With momentum it is as many again, and with an average too: the mean of w is one more sum of the q. After T
-        steps, with A = sum_t q_t and B = sum_t beta^(T - t) q_t over those of a subspace,
-        w = x0 + sum U' (A - beta B) / (1 - beta), and the velocity is sum U' B.
+        With momentum it is twice as many. After T steps, with A = sum_t q_t and B = sum_t beta^(T - t) q_t over
+        those of a subspace, w = x0 + sum U' (A - beta B) / (1 - beta), and the velocity is sum U' B.
         """
         subspaces = self.pool if self.projection.fresh else 1
         once = d if subspaces is None else min(d, subspaces * self.dim(d))
-        return once * (1 + (self.beta > 0) + (self.average not in (None, 1)))
+        return 2 * once if self.beta else once
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         w, step = down["w"], int(host(down["step"])[0])
         q, kept = self.on_shared.shared_work(self.subspace(local.ctx, step, w), w, state, local)
-        v = local.run(self.settle, state["v"], down.get("mean", w), work=self.work, role="personal")
+        v = local.run(self.settle, state["v"], w, work=self.work, role="personal")
         message = {"q": q} | ({"n": local.n.to(torch.int32)} if self.weighted else {})
         return message, {"v": v, "known": torch.full_like(state["known"], step)} | kept
 
@@ -209,11 +198,8 @@ class Hush(Descent):
         q = said if key is None else rotated_back(said[None], key)[0]
         S = self.subspace(server.ctx, int(step), w[None])
         velocity = self.beta * server["velocity"] + self.stretch(len(w)) * S.lift(q[None])[0]
-        new = {"w": w + velocity, "velocity": velocity, "q": said, "span": span, "step": sent(step + 1, w.device)}
-        if self.average is not None:
-            mean = server["mean"]
-            new["mean"] = mean + max(self.average, 1 / (int(step) + 1)) * (new["w"] - mean)
-        return new
+        new = {"q": said, "span": span, "step": sent(step + 1, w.device)}
+        return {"w": w + velocity, "velocity": velocity, **new}
 
     def rotation(self, ctx: Context, step: int) -> Tensor | None:
         """What the rotation of a step follows from, if q is rotated before it is rounded."""
@@ -272,4 +258,4 @@ class Hush(Descent):
         return down["w"]
 
     def shared(self, server: ServerView) -> Tensor:
-        return server["w"] if self.average is None else server["mean"]
+        return server["w"]
