@@ -13,6 +13,7 @@ import descant as dc
 from descant.engine import Record
 from descant.errors import ResumeError, SettingError
 from descant.experiment import unfinished
+from descant.experiment.journal import _differ
 from descant.sealed import read_json, write_json
 from tests.experiment.resumable import begin, federation, new_task
 
@@ -54,9 +55,29 @@ def test_a_run_from_before_there_was_a_setting_goes_on_with_its_default(
 ) -> None:
     begin(data, tmp_path)
     start, _ = read_json(tmp_path / "start.json")
-    del start["config"]["deterministic"]
+    del start["config"]["deterministic"], start["config"]["method"]["clip"]
+    del start["config"]["method"]["solver"]["weighted"]
     write_json(tmp_path / "start.json", start)
     assert dc.resume(tmp_path, new_task(), data).summary()["rounds"] == 8
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "differ"),
+    [
+        ({"lam": 0.3}, {"lam": 0.3, "later": 1}, False),
+        ({"lam": 0.7}, {"lam": 0.3}, True),
+        ({"lam": 0.3, "gone": 1}, {"lam": 0.3}, True),
+        ({"solver": {"lr": 1}}, {"solver": {"lr": 1, "later": None}}, False),
+        ({"solver": {"lr": 2}}, {"solver": {"lr": 1}}, True),
+        ({"solver": "fedavg"}, {"solver": {"lr": 1}}, True),
+        ({"clients": 3, "notes": ["one"]}, {"clients": 3}, False),
+        ({"clients": 3}, {"clients": 4, "notes": ["one"]}, True),
+    ],
+)
+def test_what_both_have_and_what_is_gone_must_be_the_same(
+    then: dict[str, Any], now: dict[str, Any], differ: bool
+) -> None:
+    assert _differ(then, now) == differ
 
 
 def test_another_method_behind_the_same_name_is_refused(

@@ -265,14 +265,13 @@ class Journal:
 def _differ(then: Any, now: Any) -> bool:
     """Whether what a run follows from is another now.
 
-    A setting that is not there came later, also one of a method, and the run has it as it is by default. So did
-    what is noted of data.
+    A setting that is not there came later, also one of a method, and the run has it as it is by default. What is
+    noted of data follows from them.
     """
     if not isinstance(then, dict) or not isinstance(now, dict):
         return bool(then != now)
-    return bool(then.keys() - now.keys()) or any(
-        _differ(then.get(name, told), told) for name, told in now.items() if name != "notes"
-    )
+    names = (then.keys() | now.keys()) - {"notes"}
+    return any(name not in now or _differ(then.get(name, now[name]), now[name]) for name in names)
 
 
 _THINGS = {
