@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -12,16 +11,11 @@ import torch
 import descant as dc
 from descant.aggregators import Mean
 from descant.errors import SettingError
-from descant.methods import FedAvg, Method
+from descant.methods import Method
+from tests.engine.test_returned import DATA, Mine
 
-DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)
 ON_CLIENTS = r"local.ctx.each\(local.clients\).normal\('noise', \(d,\)\)"
 ON_THE_SERVER = r"server.ctx.normal\('noise', \(d,\)\)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mine(FedAvg):
-    name: ClassVar[str] = "mine"
 
 
 class NoisyClient(Mine):

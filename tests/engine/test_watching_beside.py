@@ -15,7 +15,8 @@ import torch
 from descant.aggregators import Mean
 from descant.errors import SettingError
 from descant.methods import FedAvg, Method
-from tests.engine.test_watching import ON_CLIENTS, ON_THE_SERVER, Mine, run
+from tests.engine.test_returned import Mine
+from tests.engine.test_watching import ON_CLIENTS, ON_THE_SERVER, run
 
 
 class NumpyClient(Mine):
