@@ -105,7 +105,7 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Hush 1/10, two rates": ({"name": "hush", "m": 0.0952}, APART),
     "Hush 1/108, two rates": ({"name": "hush", "m": 0.00926}, APART),
     "fixed subspace 1/25": ({"name": "hush", "m": 0.04, **RANDOM, "projection": {"name": "fold"}}, MOMENTUM),
-    "fixed subspace 1/27, two rates": ({"name": "hush", **THREE, "projection": {"name": "fold"}}, APART),
+    "fixed subspace 1/10, two rates": ({"name": "hush", "m": 0.0952, "projection": {"name": "fold"}}, APART),
     "MAPA 1/400": ({"name": "hush", "m": 0.0025, **RANDOM, "projection": DENSE}, MOMENTUM),
     "Ditto, top-k": ({"name": "ditto", "run": {"codec": TOPK}}, MOMENTUM),
     "Ditto, sign": ({"name": "ditto", "run": {"codec": "sign"}}, MOMENTUM),

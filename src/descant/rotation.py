@@ -19,14 +19,17 @@ def walsh(row: Tensor, column: Tensor) -> Tensor:
 
 
 def transformed(x: Tensor) -> Tensor:
-    """H x along the last axis, of 2^e numbers: as a matrix, times a smaller H from either side (Kronecker)."""
+    """H x along the last axis, of 2^e numbers, by smaller ones: for the last bits of a place, then the others."""
     length = x.shape[-1]
-    low = 1 << (length.bit_length() // 2)  # half of the bits, rounded up
-    number = torch.arange(low, device=x.device)
+    low = 1 << (min(length, CHUNK).bit_length() // 2)  # of a chunk half of the bits, rounded up
+    number = torch.arange(max(low, min(length // low, 64)), device=x.device)
     H = walsh(number[:, None], number).to(x.dtype)
-    high = length // low
-    y: Tensor = H[:high, :high] @ (x.reshape(*x.shape[:-1], high, low) @ H)
-    return y.flatten(-2)
+    y = x.reshape(*x.shape[:-1], length // low, low) @ H[:low, :low]
+    while low < length:  # now the transform of every `low` numbers
+        high = min(length // low, 64)
+        y = H[:high, :high] @ y.reshape(*x.shape[:-1], length // (high * low), high, low)
+        low *= high
+    return y.reshape(x.shape)
 
 
 def signs(key: Tensor, begin: int, end: int) -> Tensor:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.linalg import block_diag, hadamard
 
+from descant import rotation
 from descant.coupling import (
     BlockDiagonal,
     Dense,
@@ -188,10 +189,13 @@ def test_buckets_and_signs_are_uniform() -> None:
     assert stats.chi2_contingency(together).pvalue > 1e-4
 
 
-@given(e=st.integers(0, 9), K=st.integers(1, 3))
-def test_the_transform_is_scipys_hadamard_matrix(e: int, K: int) -> None:
+@pytest.mark.parametrize("chunk", [4, 64, 2**12])  # of shorter ones more are put together
+@given(e=st.integers(0, 9), K=st.integers(0, 3))
+def test_the_transform_is_scipys_hadamard_matrix(chunk: int, e: int, K: int) -> None:
     x, H = draw(K, 2**e), torch.from_numpy(hadamard(2**e)).double()
-    torch.testing.assert_close(transformed(x), x @ H, rtol=1e-11, atol=1e-11)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rotation, "CHUNK", chunk)
+        torch.testing.assert_close(transformed(x), x @ H, rtol=1e-11, atol=1e-11)
     number = torch.arange(2**e)
     assert torch.equal(walsh(number[:, None], number).double(), H)
 
@@ -224,20 +228,22 @@ def test_the_rows_of_hadamard_are_orthonormal_where_d_is_a_power_of_two() -> Non
     torch.testing.assert_close(P @ P.T, torch.eye(30, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-def test_a_long_vector_in_pieces_is_its_transform(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several chunks of 4,096, the last one short, a few at a time."""
+@pytest.mark.parametrize("m", [20, 5000])  # few rows, and more than a chunk has
+def test_a_long_vector_in_pieces_is_its_transform(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several chunks of 4,096, the last one short, a few at a time, or one client after the other."""
     from descant.coupling.projections import hadamard as module
 
     d, x = 3 * 4096 + 100, draw(2, 3 * 4096 + 100)
-    P = built(Hadamard(), 1, 20, d)
-    whole, lifted = P.project(x), P.lift(draw(2, 20))
+    P = built(Hadamard(), 1, m, d)
+    whole, lifted = P.project(x), P.lift(draw(2, m))
     monkeypatch.setattr(module, "_AT_ONCE", 2**12)
     torch.testing.assert_close(P.project(x), whole, rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(P.lift(draw(2, 20)), lifted, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(P.lift(draw(2, m)), lifted, rtol=1e-11, atol=1e-11)
     assert isinstance(P, Transform)
     row = (P.among * 4096 + P.within)[:, None]
     by_entry = walsh(row, torch.arange(d)).double() * signs(P.key, 0, d) / d**0.5
     torch.testing.assert_close(whole, x @ by_entry.T, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(lifted, draw(2, m) @ by_entry, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", [Dense(), Hash(), Orthogonal(), BlockDiagonal(blocks=2)], ids=lambda p: p.name)

@@ -14,6 +14,7 @@ from descant.draws import stream
 from descant.rotation import CHUNK, signs, transformed, walsh
 
 _AT_ONCE = 2**20  # numbers that are transformed at once
+_ON_GPU = 2**26
 
 
 def chunk(d: int) -> int:
@@ -31,10 +32,40 @@ def _pieces(key: Tensor, clients: int, d: int, dtype: torch.dtype) -> Iterator[t
         yield slice(begin, end), number, signs(key, begin, end).to(dtype)
 
 
+def _rows(like: Tensor, d: int) -> Iterator[slice]:
+    """So many clients that their transforms of all of H_n fit."""
+    most = _ON_GPU if like.is_cuda else _AT_ONCE
+    step = max(1, most >> (d - 1).bit_length())
+    for begin in range(0, len(like), step):
+        yield slice(begin, begin + step)
+
+
+def _project_by_all(x: Tensor, key: Tensor, row: Tensor) -> Tensor:
+    """Some rows of H_n D x, by all of them."""
+    c, sign = x.new_empty(len(x), len(row)), signs(key, 0, x.shape[1]).to(x.dtype)
+    for some in _rows(x, x.shape[1]):
+        whole = x.new_zeros(len(x[some]), 1 << (x.shape[1] - 1).bit_length())
+        whole[:, : x.shape[1]] = x[some] * sign
+        c[some] = transformed(whole)[:, row]
+    return c
+
+
+def _lift_by_all(c: Tensor, key: Tensor, row: Tensor, d: int) -> Tensor:
+    """D H_n c for c at some of the n places, which differ."""
+    x, sign = c.new_empty(len(c), d), signs(key, 0, d).to(c.dtype)
+    for some in _rows(c, d):
+        y = c.new_zeros(len(c[some]), 1 << (d - 1).bit_length())
+        y[:, row] = c[some]
+        x[some] = transformed(y)[:, :d] * sign
+    return x
+
+
 # Opaque to torch.compile, which would unroll the loop over pieces.
 @torch.library.custom_op("descant::hadamard_project", mutates_args=())
 def _project(x: Tensor, key: Tensor, among: Tensor, within: Tensor) -> Tensor:
     c, length = x.new_zeros(len(x), len(within)), chunk(x.shape[1])
+    if len(within) > length:  # several rows have the same row of H_l: all of H_n is less work
+        return _project_by_all(x, key, among * length + within) / x.shape[1] ** 0.5
     for columns, number, sign in _pieces(key, len(x), x.shape[1], x.dtype):
         whole = x.new_zeros(len(x), len(number) * length)
         whole[:, : len(sign)] = x[:, columns] * sign
@@ -52,11 +83,12 @@ def _(x: Tensor, key: Tensor, among: Tensor, within: Tensor) -> Tensor:
 @torch.library.custom_op("descant::hadamard_lift", mutates_args=())
 def _lift(c: Tensor, key: Tensor, among: Tensor, within: Tensor, d: int) -> Tensor:
     x, length = c.new_empty(len(c), d), chunk(d)
+    if len(within) > length:
+        return _lift_by_all(c, key, among * length + within, d) / d**0.5
     for columns, number, sign in _pieces(key, len(c), d, c.dtype):
         y = c.new_zeros(len(c), len(number), length)
         values = c[:, None, :] * walsh(among, number[:, None])  # [K, Q, m]
-        for some in torch.split(torch.arange(len(within), device=c.device), length):  # whose places differ
-            y.scatter_add_(2, within[some].expand(*y.shape[:2], -1), values[:, :, some])
+        y.scatter_(2, within.expand(*y.shape[:2], -1), values)  # places differ
         x[:, columns] = transformed(y).flatten(1)[:, : len(sign)] * sign
     x /= d**0.5
     return x
@@ -72,7 +104,7 @@ class Transform(Projector):
     """P = R H D / sqrt(d): random signs D, Sylvester's Hadamard matrix H_n of d rounded up, and some rows R of it.
 
     With chunks of length l, H_n is the Kronecker product of H_(n/l) and H_l. Row (i, j) of H_n D x is then
-    sum_q H_(n/l)[i, q] (H_l D_q x_q)[j] over the chunks x_q: only H_l is applied to all of x, chunk by chunk.
+    sum_q H_(n/l)[i, q] (H_l D_q x_q)[j] over the chunks x_q: for few rows, only H_l is applied to all of x.
     """
 
     key: Tensor  # []
