@@ -41,8 +41,8 @@ def _rows(like: Tensor, d: int) -> Iterator[slice]:
 
 
 def _project_by_all(x: Tensor, key: Tensor, row: Tensor) -> Tensor:
-    """Some rows of H_n D x, by all of them."""
-    c, sign = x.new_empty(len(x), len(row)), signs(key, 0, x.shape[1]).to(x.dtype)
+    """Some rows of H_n D x / sqrt(d), by all of them."""
+    c, sign = x.new_empty(len(x), len(row)), signs(key, 0, x.shape[1]).to(x.dtype) / x.shape[1] ** 0.5
     for some in _rows(x, x.shape[1]):
         whole = x.new_zeros(len(x[some]), 1 << (x.shape[1] - 1).bit_length())
         whole[:, : x.shape[1]] = x[some] * sign
@@ -51,8 +51,8 @@ def _project_by_all(x: Tensor, key: Tensor, row: Tensor) -> Tensor:
 
 
 def _lift_by_all(c: Tensor, key: Tensor, row: Tensor, d: int) -> Tensor:
-    """D H_n c for c at some of the n places, which differ."""
-    x, sign = c.new_empty(len(c), d), signs(key, 0, d).to(c.dtype)
+    """D H_n c / sqrt(d) for c at some of the n places, which differ."""
+    x, sign = c.new_empty(len(c), d), signs(key, 0, d).to(c.dtype) / d**0.5
     for some in _rows(c, d):
         y = c.new_zeros(len(c[some]), 1 << (d - 1).bit_length())
         y[:, row] = c[some]
@@ -65,7 +65,7 @@ def _lift_by_all(c: Tensor, key: Tensor, row: Tensor, d: int) -> Tensor:
 def _project(x: Tensor, key: Tensor, among: Tensor, within: Tensor) -> Tensor:
     c, length = x.new_zeros(len(x), len(within)), chunk(x.shape[1])
     if len(within) > length:  # several rows have the same row of H_l: all of H_n is less work
-        return _project_by_all(x, key, among * length + within) / x.shape[1] ** 0.5
+        return _project_by_all(x, key, among * length + within)
     for columns, number, sign in _pieces(key, len(x), x.shape[1], x.dtype):
         whole = x.new_zeros(len(x), len(number) * length)
         whole[:, : len(sign)] = x[:, columns] * sign
@@ -84,7 +84,7 @@ def _(x: Tensor, key: Tensor, among: Tensor, within: Tensor) -> Tensor:
 def _lift(c: Tensor, key: Tensor, among: Tensor, within: Tensor, d: int) -> Tensor:
     x, length = c.new_empty(len(c), d), chunk(d)
     if len(within) > length:
-        return _lift_by_all(c, key, among * length + within, d) / d**0.5
+        return _lift_by_all(c, key, among * length + within, d)
     for columns, number, sign in _pieces(key, len(c), d, c.dtype):
         y = c.new_zeros(len(c), len(number), length)
         values = c[:, None, :] * walsh(among, number[:, None])  # [K, Q, m]
