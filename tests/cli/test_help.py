@@ -21,6 +21,7 @@ from descant.engine import Collapse
 from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.grid import Grid, comparison
+from descant.version import __version__
 
 COMMANDS = [(), *((name,) for name in get_command(app).commands), ("data", "fetch"), ("data", "show")]  # type: ignore[attr-defined]
 
@@ -43,6 +44,17 @@ def test_what_needs_no_model_does_not_wait_for_torch(command: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_package_can_be_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "descant", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == __version__
+    done = subprocess.run(
+        [sys.executable, "-m", "descant", "run", "no.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stderr.startswith("descant: ")
 
 
 def test_list_alone_lists_what_can_be_listed() -> None:
