@@ -15,10 +15,10 @@ from python_text import called, path_of, thing
 from typer.main import get_command
 
 import descant
-from descant.catalog import CATALOG
 from descant.cli.app import app
 from descant.experiment.declaration import Setting, Settings, declared
 from descant.experiment.settings import RunSettings
+from descant.kinds import CATALOG
 from descant.listing import entries, presets
 from descant.methods import METHODS, Method, Work
 from descant.report.making import report

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from descant.catalog import CATALOG, build, describe
+from descant.catalog import build, describe
 from descant.coupling import L1Norm, L2Norm, Layer, Squared
 from descant.errors import SettingError
+from descant.kinds import CATALOG
 from descant.listing import entries
 from descant.methods import METHODS, Ditto, FedAvg, FedAvgPlus, FedPlus, LpProj, Method
 

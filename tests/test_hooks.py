@@ -12,9 +12,9 @@ import torch
 
 import descant as dc
 from descant.attacks import Attack
-from descant.catalog import BASES, CATALOG
 from descant.errors import SettingError
 from descant.hooks import check_hooks
+from descant.kinds import BASES, CATALOG
 from descant.methods import FedAvg, Method
 
 DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)

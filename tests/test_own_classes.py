@@ -12,9 +12,10 @@ import torch
 
 import descant as dc
 from descant.aggregators import Mean
-from descant.catalog import BASES, CATALOG, build
+from descant.catalog import build
 from descant.errors import SettingError
 from descant.hooks import check_declared, check_names
+from descant.kinds import BASES, CATALOG
 from descant.methods import Ditto, FedAvg, Method
 
 DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)

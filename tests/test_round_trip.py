@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import descant as dc
-from descant.catalog import BASES, CATALOG, brief, build, describe
+from descant.catalog import brief, build, describe
 from descant.coupling import L1Norm, Layer, LayerDim, Squared
 from descant.errors import SettingError
+from descant.kinds import BASES, CATALOG
 from descant.methods import FLAME, METHODS, ByRound, FedPlus, PowerLaw, Stages
 from tests.interrupted import interrupt
 

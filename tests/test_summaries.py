@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from descant.catalog import CATALOG
+from descant.kinds import CATALOG
 from descant.listing import entries
 
 

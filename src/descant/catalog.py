@@ -7,75 +7,30 @@ spec was written: method.lam.
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial
 from typing import Any, Union, get_args, get_origin
 
-from torch import nn
-
-from descant.aggregators import AGGREGATORS, Aggregator
-from descant.attacks import ATTACKS, PRESETS, Attack, Preset
-from descant.codecs import CODECS, Codec
-from descant.coupling import PENALTIES, PROJECTIONS, Penalty, Projection
-from descant.data import PARTITIONS, DataError, FederatedData, Partition
-from descant.datasets import DATASETS
+from descant.data import DataError
 from descant.errors import SettingError, TaskError, names_field, renamed, shown, unknown
 from descant.fields import in_range
-from descant.hooks import check_declared, check_hooks, check_names, untyped
-from descant.importing import follow
-from descant.methods import METHODS, OPTIMIZERS, SCHEDULES, ByRound, Method, Optimizer
-from descant.models import MODELS
+from descant.hooks import untyped
+from descant.kinds import BASES, CATALOG, MADE, NESTED, SETS, a_or_an, singular
+from descant.lookup import find
 from descant.signatures import default_of, parameters_of, settable
-from descant.task import METRICS, Metric
 from descant.values import plain, typed
 
 Spec = str | Mapping[str, Any]
-
-CATALOG: dict[str, Mapping[str, Callable[..., Any]]] = {
-    "methods": METHODS,
-    "aggregators": AGGREGATORS,
-    "codecs": CODECS,
-    "attacks": ATTACKS,
-    "projections": PROJECTIONS,
-    "penalties": PENALTIES,
-    "optimizers": OPTIMIZERS,
-    "schedules": SCHEDULES,
-    "datasets": DATASETS,
-    "partitions": PARTITIONS,
-    "models": MODELS,
-    "metrics": METRICS,
-}
-# Names that stand for several things of a kind, with their fields.
-SETS: dict[str, Mapping[str, Preset]] = {"attacks": PRESETS}
-# What the classes of a kind derive from; of other kinds are functions, which make what MADE says.
-BASES: dict[str, type] = {
-    "methods": Method,
-    "projections": Projection,
-    "penalties": Penalty,
-    "aggregators": Aggregator,
-    "codecs": Codec,
-    "attacks": Attack,
-    "optimizers": Optimizer,
-    "schedules": ByRound,
-    "partitions": Partition,
-}
-_MADE: dict[str, type] = {"datasets": FederatedData, "models": nn.Module, "metrics": Metric}
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # `some.module.Name`
 _NAMES = 5  # that an error lists
-_SAID = ("name", "trains", "has_shared", "personalizes")  # class variables without a default, of methods
-NESTED: dict[type, str] = {base: kind for kind, base in BASES.items()}
 
 
 def build(kind: str, spec: Spec, *leading: Any, path: str | None = None) -> Any:
     """The object that a spec names; `leading` arguments come before its settings (a model's data)."""
     name, make, settings = _opened(kind, spec, path)
-    made = _make(make, path or name, f"{_singular(kind)} '{name}'", settings, *leading)
-    if not isinstance(made, wanted := BASES.get(kind) or _MADE[kind]):
+    made = _make(make, path or name, f"{singular(kind)} '{name}'", settings, *leading)
+    if not isinstance(made, wanted := BASES.get(kind) or MADE[kind]):
         made_of = f"it made a {type(made).__name__}, and no {wanted.__name__}"
-        raise SettingError(f"{path or kind}: '{name}' is no {_singular(kind)}: {made_of}")
+        raise SettingError(f"{path or kind}: '{name}' is no {singular(kind)}: {made_of}")
     return made
 
 
@@ -94,7 +49,7 @@ def build_all(kind: str, spec: Spec, *, path: str) -> tuple[Any, ...]:
 def check_spec(kind: str, spec: Spec, *, path: str, leading: int = 0) -> None:
     """Refuse a spec from which nothing can be built, without building anything."""
     _, make, settings = _opened(kind, spec, path)
-    _values(make, path, f"{_singular(kind)} '{_named(spec)['name']}'", settings, leading)
+    _values(make, path, f"{singular(kind)} '{_named(spec)['name']}'", settings, leading)
 
 
 def taken_by(kind: str, spec: Spec, *fields: str) -> bool:
@@ -137,10 +92,10 @@ def _opened(kind: str, spec: Spec, path: str | None) -> tuple[str, Callable[...,
     if not isinstance(name, str):
         example = next(iter(CATALOG[kind]))
         raise SettingError(
-            f"{where}{_a(_singular(kind))} needs a name, as in {{name: {example}}}; got {shown(spec)}"
+            f"{where}{a_or_an(singular(kind))} needs a name, as in {{name: {example}}}; got {shown(spec)}"
         )
     try:
-        return name, _find(kind, name), settings
+        return name, find(kind, name), settings
     except SettingError as error:
         raise SettingError(f"{where}{error}") from error.__cause__
 
@@ -232,74 +187,6 @@ def _brief(value: Any) -> Any:
     return _brief_fields(value) if is_dataclass(value) else plain(value)
 
 
-def _find(kind: str, name: str) -> Callable[..., Any]:
-    if ":" not in name:
-        if _DOTTED.fullmatch(name):
-            module, _, last = name.rpartition(".")
-            remedy = f"an import path has a colon before the last name, as in '{module}:{last}'"
-            raise SettingError(f"there is no {_singular(kind)} called '{name}': {remedy}")
-        if name not in CATALOG[kind]:
-            raise unknown(_singular(kind), name, [*CATALOG[kind], *SETS.get(kind, ())])
-        return CATALOG[kind][name]
-    bases = (*NESTED, nn.Module) if kind == "models" else tuple(NESTED)
-    found = follow(name, _singular(kind), bases, partial(_fits, kind))
-    _refuse_other_kinds(kind, name, found)
-    make: Callable[..., Any] = found
-    return make
-
-
-def _fits(kind: str, found: Any) -> bool:
-    """Whether something that lies in a module could be asked for as one of a kind."""
-    try:
-        _refuse_other_kinds(kind, "", found)
-    except SettingError:
-        return False
-    return True
-
-
-def _refuse_other_kinds(kind: str, name: str, found: Any) -> None:
-    """Refuse what lies at an import path and is nothing of the kind."""
-    base, singular = BASES.get(kind), _singular(kind)
-    if base is None:
-        if not callable(found):
-            raise SettingError(f"'{name}' is no {singular}: it must be a function that makes one")
-        return
-    if not isinstance(found, type) or not issubclass(found, base):
-        raise SettingError(f"'{name}' is no {singular}: it must be a class derived from {_path_of(base)}")
-    if inspect.isabstract(found):
-        left = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        raise SettingError(f"'{name}' is no complete {singular}: it has no {left} yet")
-    refuse_incomplete(kind, f"'{name}'", found)
-
-
-def refuse_incomplete(kind: str, called: str, found: Any) -> None:
-    """Refuse a class, or an object of one, that does not say what every part of its kind says of itself, or has a
-    hook that cannot be called as those of its kind are."""
-    said = _SAID if kind == "methods" else _SAID[:1]
-    if unsaid := [
-        each for each in said if each in inspect.get_annotations(BASES[kind]) and not hasattr(found, each)
-    ]:
-        raise SettingError(f"{called} is no complete {_singular(kind)}: set {', '.join(unsaid)} in its class")
-    cls: Any = found if isinstance(found, type) else type(found)
-    check_hooks(cls, BASES[kind])
-    check_declared(called, cls, BASES[kind])
-    check_names(cls, BASES[kind])
-    if kind == "methods" and found.has_shared is True and cls.shared is Method.shared:
-        raise SettingError(f"{called} is no complete method: has_shared is true, and there is no hook shared")
-    for field in fields(found) if is_dataclass(found) and not isinstance(found, type) else ():
-        held = getattr(found, field.name)  # a part of its own, such as a solver
-        for base in (base for base in NESTED if isinstance(held, base)):
-            refuse_incomplete(NESTED[base], f"{called}.{field.name}", held)
-
-
-def _path_of(base: type) -> str:
-    return f"descant.{'data' if base is Partition else NESTED[base]}.{base.__name__}"
-
-
-def _singular(kind: str) -> str:
-    return f"{kind.removesuffix('ies')}y" if kind.endswith("ies") else kind.removesuffix("s")
-
-
 def _value(where: str, kind: Any, value: Any) -> Any:
     """A setting as the type that was asked for, or an error that names it."""
     nested = [k for k in (kind, *get_args(kind)) if k in NESTED]
@@ -334,8 +221,4 @@ def _names_of(base: type) -> str:
     kind = NESTED[base]
     names = list(CATALOG[kind])
     more = ", ..." if len(names) > _NAMES else ""
-    return f"name of {_a(_singular(kind))} (`descant list {kind}`: {', '.join(names[:_NAMES])}{more})"
-
-
-def _a(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return f"name of {a_or_an(singular(kind))} (`descant list {kind}`: {', '.join(names[:_NAMES])}{more})"

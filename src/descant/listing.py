@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from descant.catalog import CATALOG, NESTED, SETS, brief, describe
+from descant.catalog import brief, describe
+from descant.kinds import CATALOG, NESTED, SETS
 from descant.signatures import default_of, parameters_of
 
 _END = re.compile(r"(?<=[.?!])(?<!\beq\.)(?<!\bal\.)\s+")  # of a sentence

@@ -16,12 +16,13 @@ from torch import nn
 import descant as dc
 from descant.aggregators import GeometricMedian, Mean
 from descant.attacks import SignFlip
-from descant.catalog import BASES, CATALOG, build
+from descant.catalog import build
 from descant.coupling import Orthogonal
 from descant.data import DataError
 from descant.engine import Evaluation
 from descant.errors import NoFiguresWarning, SettingError, TaskError
 from descant.experiment.declaration import Call, declared
+from descant.kinds import BASES, CATALOG
 from descant.methods import Ditto, FedAvg, FedPlus, FedProx, LpProj, PFedMe
 from tests.bad_input.calling import without_training
 

@@ -14,13 +14,13 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from descant.catalog import CATALOG
 from descant.cli import progress
 from descant.cli.app import app
 from descant.engine import Collapse
 from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.grid import Grid, comparison
+from descant.kinds import CATALOG
 from descant.version import __version__
 
 COMMANDS = [(), *((name,) for name in get_command(app).commands), ("data", "fetch"), ("data", "show")]  # type: ignore[attr-defined]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from descant.catalog import CATALOG
 from descant.cli.app import app
 from descant.experiment.declaration import declared
 from descant.experiment.settings import RunSettings
+from descant.kinds import CATALOG
 from descant.listing import entries
 from descant.methods import Method
 

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 import descant as dc
 from descant.errors import SettingError, TaskError
 from descant.experiment import export as module
-from descant.experiment.export import file_stem, traced
+from descant.experiment import programs
+from descant.experiment.export import file_stem
+from descant.experiment.programs import traced
 from descant.experiment.settings import RunSettings
 from tests.experiment.small import DATA, Net, begin
 
@@ -338,7 +340,7 @@ def test_every_model_by_name_becomes_a_program_for_any_number_of_examples(name: 
 def test_onnx_that_is_not_installed_is_asked_for(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(programs, "find_spec", lambda name: None)
     with pytest.raises(
         SettingError, match=r"onnx and onnxscript, which are not installed: pip install 'descant\[onnx"
     ):

@@ -13,7 +13,7 @@ import descant as dc
 from descant.engine import Record
 from descant.errors import ResumeError, SettingError
 from descant.experiment import unfinished
-from descant.experiment.journal import _differ
+from descant.experiment.begun import _differ
 from descant.sealed import read_json, write_json
 from tests.experiment.resumable import begin, federation, new_task
 

@@ -266,8 +266,8 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """List what can be named in settings: methods, aggregators, data sets, models and so on."""
-    from descant.catalog import CATALOG, SETS
     from descant.cli.tables import entries_table, kinds_table, presets_table
+    from descant.kinds import CATALOG, SETS
     from descant.listing import entries, presets
 
     if kind is None:

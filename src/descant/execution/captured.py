@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from descant.execution.base import Execution
-from descant.execution.batches import Draw, Schedule
+from descant.execution.batches import Schedule
 from descant.execution.compiled import Compile
 from descant.execution.programs import reason
+from descant.execution.sources import Source, zeros
 from descant.execution.steps import Steps, advance
 from descant.execution.walk import Start, Walked, planned, walk
 from descant.methods.base import Step
-from descant.task import Batch
 
 CAPTURES = ("cuda",)  # kinds of devices
 _LOOK = 8  # steps after which it is asked whether anybody is still at work, where a rule may end them early
@@ -36,7 +36,7 @@ def run(step: Step, execution: Execution, begin: int, end: int, start: Start, sc
     named = Steps(step, execution, _advance).identity if start.met.device.type in CAPTURES else None
     if named is None or not isinstance(execution, Compile):
         return walk(step, execution, begin, end, start, schedules)
-    sources = [_Source.of(schedule, begin) for schedule in schedules]
+    sources = [Source.of(schedule, begin) for schedule in schedules]
     kinds = (_kinds(start[:4], shared=False), _kinds(start.rows), tuple(source.kind for source in sources))
     key = (named, kinds)
     found = execution.programs.get(key)
@@ -53,62 +53,6 @@ def run(step: Step, execution: Execution, begin: int, end: int, start: Start, sc
         return found(begin, end, start, schedules, sources)
     walked: Walked = found(begin, end, start, schedules)
     return walked
-
-
-class _Source(NamedTuple):
-    """The minibatches of steps from `begin` on: of those whose positions were drawn in one go."""
-
-    begin: int
-    end: int | None  # None: of all steps
-    inputs: Tensor  # [M, ...], or [K, B, ...] where every step sees the same
-    targets: Tensor
-    first: Tensor  # [K] where each client's examples begin
-    positions: Tensor  # [W, K, B]; or, where every step sees the same examples, the mask [1, K, B]
-    keys: Tensor  # [W, K] the addresses of what the model itself draws
-    same: bool
-
-    @classmethod
-    def of(cls, schedule: Schedule, step: int) -> _Source:
-        """Those that a step is among."""
-        if schedule.full:
-            batch = schedule[step]
-            keys = schedule.keys(step, len(schedule))
-            return cls(step, None, batch.inputs, batch.targets, schedule.first, batch.mask[None], keys, True)
-        begin, positions = schedule.window(step)
-        part, end = schedule.rows.part, begin + len(positions)
-        if schedule.work.hold:
-            begin, end = step, len(schedule)
-        return cls(
-            *(begin, end, part.inputs, part.targets, schedule.first, positions, schedule.keys(begin, end)), False
-        )
-
-    @property
-    def kind(self) -> Any:
-        """What a graph is captured for."""
-        stacked = [(_room(len(t)), t.shape[1:]) for t in (self.positions, self.keys)]
-        return self.inputs.shape, self.targets.shape, self.inputs.dtype, self.same, *stacked
-
-    def held(self, copies: bool) -> _Source:
-        """Tensors of this kind for a graph to read from. A federation's examples are read where they lie, unless
-        it `copies` them."""
-        inputs, targets = (t.clone() if copies or self.same else t for t in (self.inputs, self.targets))
-        positions, keys = (t.new_zeros(_room(len(t)), *t.shape[1:]) for t in (self.positions, self.keys))
-        examples = self._replace(inputs=inputs, targets=targets, first=_zeros(self.first))
-        return examples._replace(positions=positions, keys=keys)
-
-    def take(self, new: _Source, last: _Source | None) -> None:
-        """Read what another source holds from now on; what the `last` one had, too, is here already."""
-        for name in ("inputs", "targets", "first", "positions", "keys"):
-            mine, its = getattr(self, name), getattr(new, name)
-            if its is not mine and (last is None or its is not getattr(last, name)):
-                mine[: len(its)].copy_(its)
-
-    def at(self, place: Tensor) -> Draw | Batch:
-        """The minibatches at a place [1] among the steps."""
-        position, key = (t.index_select(0, place.clamp(max=len(t) - 1))[0] for t in (self.positions, self.keys))
-        if self.same:
-            return Batch(self.inputs, self.targets, position, key)
-        return Draw(self.inputs, self.targets, self.first, position, key)
 
 
 class _Held(NamedTuple):
@@ -128,13 +72,13 @@ class _Graph:
     """A step of one kind, captured."""
 
     def __init__(
-        self, step: Step, execution: Compile, start: Start, sources: list[_Source], copies: bool = False
+        self, step: Step, execution: Compile, start: Start, sources: list[Source], copies: bool = False
     ) -> None:
-        counts = _zeros(start.met).long()
+        counts = zeros(start.met).long()
         self.held = _Held(
-            x=_each(_zeros, start.x),
-            statistics=_zeros(start.statistics),
-            met=_zeros(start.met),
+            x=_each(zeros, start.x),
+            statistics=zeros(start.statistics),
+            met=zeros(start.met),
             taken=counts,
             step=counts.new_zeros(1),
             begin=counts.new_zeros(1),
@@ -144,7 +88,7 @@ class _Graph:
         self.copies = copies  # attackers change the examples that they train on from round to round
         self.sources = [source.held(copies) for source in sources]
         # What it holds already is not copied again: launches are what a short round waits for.
-        self._taken: list[_Source | None] = [None] * len(sources)
+        self._taken: list[Source | None] = [None] * len(sources)
         self._left: int | None = 0  # of all clients alike, if they are
         self._begin = 0
         self._copy_from(start)  # real numbers, and nobody is at work
@@ -155,7 +99,7 @@ class _Graph:
         self.gradients: tuple[int, ...] = found[0]
         self.until: bool = found[1]
 
-    def reads(self, sources: list[_Source]) -> bool:
+    def reads(self, sources: list[Source]) -> bool:
         """Whether it can read these sources: where it copies nothing, the examples that it was captured with."""
         pairs = zip(self.sources, sources, strict=True)
         return self.copies or all(
@@ -182,7 +126,7 @@ class _Graph:
         self._left = left
         held.step.fill_(begin)
 
-    def _take(self, drawn: list[_Source]) -> None:
+    def _take(self, drawn: list[Source]) -> None:
         """Read these minibatches from now on."""
         for i, (mine, its) in enumerate(zip(self.sources, drawn, strict=True)):
             mine.take(its, self._taken[i])
@@ -192,14 +136,14 @@ class _Graph:
             self.held.begin.fill_(self._begin)
 
     def __call__(
-        self, begin: int, end: int, start: Start, schedules: list[Schedule], drawn: list[_Source]
+        self, begin: int, end: int, start: Start, schedules: list[Schedule], drawn: list[Source]
     ) -> Walked:
         """The steps from `begin` to `end`; what is `drawn` are the minibatches that they begin with."""
         held = self.held
         self._start_from(begin, end, start)
         s = begin
         while s < end:
-            drawn = drawn if s == begin else [_Source.of(schedule, s) for schedule in schedules]
+            drawn = drawn if s == begin else [Source.of(schedule, s) for schedule in schedules]
             self._take(drawn)
             for _ in range(s, min([end, *(source.end or end for source in drawn)])):
                 self.replay()
@@ -250,7 +194,7 @@ def _garbage_waits() -> Iterator[None]:
 
 
 def _advance(
-    step: Step, execution: Compile, held: _Held, sources: tuple[_Source, ...]
+    step: Step, execution: Compile, held: _Held, sources: tuple[Source, ...]
 ) -> tuple[tuple[int, ...], bool]:
     """A step on what a graph holds, in place: how many gradients of each draw it took, and if it has a rule."""
     active = (held.left > held.step) & ~held.met
@@ -271,11 +215,6 @@ def _same(numbers: Tensor) -> int | None:
     return int(most) if bool(least == most) else None
 
 
-def _room(steps: int) -> int:
-    """Room for so many steps and a few more, so that few graphs serve runs of many lengths."""
-    return 1 << (steps - 1).bit_length()
-
-
 def _kinds(tree: Any, shared: bool = True) -> Any:
     """What a graph is captured for, of tensors [K, ...]; what is `shared` by all clients makes a difference."""
     if isinstance(tree, Tensor):
@@ -290,11 +229,7 @@ def _shared(tensor: Tensor) -> bool:
 
 def _blank(tensor: Tensor) -> Tensor:
     """A tensor of the same kind, for a graph to read; a row that all clients share is kept once there, too."""
-    return _zeros(tensor[:1]).expand_as(tensor) if _shared(tensor) else _zeros(tensor)
-
-
-def _zeros(tensor: Tensor) -> Tensor:
-    return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+    return zeros(tensor[:1]).expand_as(tensor) if _shared(tensor) else zeros(tensor)
 
 
 def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:

@@ -9,8 +9,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from descant.catalog import CATALOG
 from descant.datasets.sources import folder_of
+from descant.kinds import CATALOG
 
 
 def stamp(spec: Mapping[str, Any]) -> str | None:

@@ -10,30 +10,25 @@ Nothing is pickled. A program is traced once, and saved with every client's weig
 
 from __future__ import annotations
 
-import io
-import logging
 import os
 import re
 import unicodedata
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from descant.errors import DamagedError, SettingError, TaskError, unknown
+from descant.errors import DamagedError, SettingError, unknown
 from descant.experiment.folder import FOLDERS
 from descant.experiment.journal import finished, unfinished
 from descant.experiment.keeping import Round
 from descant.experiment.models import KINDS
-from descant.experiment.modules import fill, like_data
-from descant.files import claim_folder, plain, read_json, write_bytes
+from descant.experiment.modules import fill
+from descant.experiment.programs import Save, programs_of, require_onnx
+from descant.files import claim_folder, plain, read_json
 from descant.sealed import check_entry, ends_sealed, entry_of, write_tensors
 from descant.sealed import read_json as read_sealed
 from descant.sealed import write_json as write_sealed
@@ -49,7 +44,6 @@ _LOAD = {
     "pt2": "module = torch.export.load(FILE).module()",
     "onnx": "session = onnxruntime.InferenceSession(FILE)",
 }
-Save = Callable[[dict[str, Tensor], Path], object]  # write a model, given its tensors by name
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ def export(
 ) -> list[Path]:
     """Write some models of a run into a folder (`Run.export`)."""
     if onnx:
-        _require_onnx()
+        require_onnx()
     wanted = _wanted(run, round, models, clients)
     formats = ["safetensors", *(["pt2"] if programs else []), *(["onnx"] if onnx else [])]
     names = {each: {format: f"{each.stem}.{format}" for format in formats} for each in wanted}
@@ -94,7 +88,7 @@ def export(
     saves: dict[str, Save] = {"safetensors": lambda tensors, path: write_tensors(path, tensors, {})}
     module = run.models.template(model).eval() if programs or onnx else None
     if module is not None:
-        saves |= _programs(module, run.config, formats)
+        saves |= programs_of(module, run.config, formats)
     claim_folder(folder)
     left = earlier.ours - {INDEX, *to_write}
     about = _about(run, round, formats)
@@ -209,70 +203,6 @@ def _is_unchanged(path: Path, entry: Any) -> bool:
     return True
 
 
-def _programs(module: nn.Module, config: dict[str, Any], formats: Sequence[str]) -> dict[str, Save]:
-    """What writes a model as a program, in some formats. The module is traced once."""
-    program = traced(module, like_data(config, 2).train.inputs)
-    saves: dict[str, Save] = {}
-    if "pt2" in formats:
-
-        def save(tensors: dict[str, Tensor], path: Path) -> None:
-            _put(program, tensors)
-            raw = io.BytesIO()
-            torch.export.save(program, raw)
-            write_bytes(path, [raw.getbuffer()])
-
-        saves["pt2"] = save
-    if "onnx" in formats:
-        names: dict[str, Any] = {"input_names": ["inputs"], "output_names": ["outputs"]}
-        with _quiet():
-            made = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, **names)
-        assert made is not None
-
-        def save_onnx(tensors: dict[str, Tensor], path: Path) -> None:
-            with _quiet():
-                made.apply_weights(tensors)
-            write_bytes(path, [made.model_proto.SerializeToString()])
-
-        saves["onnx"] = save_onnx
-    return saves
-
-
-def traced(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
-    """The program of a module for any number of examples like this; without the examples, which are pickled."""
-    try:
-        with _quiet(), torch.no_grad():
-            shapes = ({0: torch.export.Dim("batch", min=1)},)
-            program = torch.export.export(module, (example,), dynamic_shapes=shapes)
-    except Exception as error:  # whatever torch.export cannot do
-        first = str(error).strip().splitlines()[:1]
-        raise TaskError(
-            f"{type(module).__name__} cannot be made a program by torch.export ({' '.join(first)}): export weights "
-            "alone (--weights-only, or programs=False)"
-        ) from error
-    program.example_inputs = None
-    return program
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what exporters say of LSTM's own lists, of their own future, and of packages that are not needed."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
-
-
-def _put(program: torch.export.ExportedProgram, tensors: dict[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, held in program.state_dict.items():
-            held.copy_(tensors[name])
-
-
 def _entry(run: Run, each: _Model, round: Round) -> dict[str, Any]:
     """What the index says of a model: whose it is, of which round, and how good it was."""
     history, kept = run.history, run.models.find(each.kind, round)
@@ -297,12 +227,3 @@ def _about(run: Run, round: Round, formats: Sequence[str]) -> dict[str, Any]:
         "input": run.config["data"]["example"]["inputs"],
         "load": {format: _LOAD[format] for format in formats},
     }
-
-
-def _require_onnx() -> None:
-    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise SettingError(
-            f"onnx: it needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
-            "pip install 'descant[onnx]'"
-        )

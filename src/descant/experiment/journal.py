@@ -11,7 +11,6 @@ DIR/.descant             says that descant made these; without it, what lies the
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from secrets import randbits
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from descant.engine import Collapse, Record, RoundRecord, Simulation
 from descant.errors import MeanwhileError, ResumeError, SettingError
+from descant.experiment.begun import THINGS, refuse_other, refuse_unknown
 from descant.experiment.commits import Commits
 from descant.experiment.folder import (
     CLIENTS,
@@ -99,7 +99,7 @@ class Journal:
                 f"{folder} was begun in format {then}, and this version goes on with format {FORMAT}: "
                 "finish it with the version of descant that began it, or begin anew with overwrite"
             )
-        _refuse_unknown(folder / START, started)
+        refuse_unknown(folder / START, started)
         here = {"descant": __version__, "torch": torch.__version__}
         for name, version in here.items():
             if (then := started["config"]["versions"].get(name)) != version:
@@ -166,7 +166,7 @@ class Journal:
             raise damaged(self.folder / MODEL, "is the first model of another run")
         now = task.state()
         if {n: (t.shape, t.dtype) for n, t in now.items()} != {n: (t.shape, t.dtype) for n, t in tensors.items()}:
-            raise ResumeError(f"{self.folder} was begun with {_THINGS['model']}: hand in the same to resume")
+            raise ResumeError(f"{self.folder} was begun with {THINGS['model']}: hand in the same to resume")
         return task.starting_at(tensors)
 
     def begin(self, config: dict[str, Any], fingerprints: dict[str, str]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Journal:
             config = config | {"settings": self.settings}
         self._every = config["commit"]
         if self.started is not None:
-            self._compare(json.loads(json.dumps({"config": config, "fingerprints": fingerprints})))
+            refuse_other(self.folder, self.started, config, fingerprints)
             lost = config["store"] == "disk" and any(self._work.glob("commit-*"))
             if lost and not (self.clients / ABOUT).exists():  # it would be made anew, empty
                 raise damaged(self.clients / ABOUT, "is missing")
@@ -243,49 +243,6 @@ class Journal:
             return simulation.round % self._every == 0
         return monotonic() - self._committed > max(_PAUSE, _SHARE * self._took)
 
-    def _compare(self, start: dict[str, Any]) -> None:
-        assert self.started is not None
-        then, prints = self.before, dict(start["fingerprints"])
-        self._compare_prints({"data": prints.pop("data")})
-        for field, now in start["config"].items():
-            if field not in ("execution", "versions", "settings") and _differ(then.get(field, now), now):
-                raise ResumeError(
-                    f"{self.folder} was begun with {field} = {then[field]!r}, and this is {now!r}: "
-                    "resume with the same, or begin anew with overwrite"
-                )
-        self._compare_prints(prints)
-
-    def _compare_prints(self, prints: dict[str, str]) -> None:
-        assert self.started is not None
-        for what, now in prints.items():
-            if self.started["fingerprints"].get(what) != now:
-                raise ResumeError(f"{self.folder} was begun with {_THINGS[what]}: hand in the same to resume")
-
-
-def _differ(then: Any, now: Any) -> bool:
-    """Whether what a run follows from is another now.
-
-    A setting that is not there came later, also one of a method, and the run has it as it is by default. What is
-    noted of data follows from them.
-    """
-    if not isinstance(then, dict) or not isinstance(now, dict):
-        return bool(then != now)
-    names = (then.keys() | now.keys()) - {"notes"}
-    return any(name not in now or _differ(then.get(name, now[name]), now[name]) for name in names)
-
-
-_THINGS = {
-    "data": "other data",
-    "model": "another model (its layers, its shapes or its forward differ)",
-    "loss": "another loss (its code differs)",
-    "metric": "another metric (its code differs)",
-    "method": "another method (its code differs)",
-    "aggregator": "another aggregator (its code differs)",
-    "codec": "another codec (its code differs)",
-    "downlink": "another codec of broadcasts (its code differs)",
-    "attacks": "other attacks (their code differs)",
-}
-
 
 def _refuse_taken(folder: Path, overwrite: bool) -> None:
     """Refuse a folder that holds a run already."""
@@ -298,18 +255,6 @@ def _refuse_taken(folder: Path, overwrite: bool) -> None:
         )
     if (lost := headless(folder)) is not None and not overwrite:
         raise lost
-
-
-def _refuse_unknown(path: Path, start: dict[str, Any]) -> None:
-    """Refuse what no run of this format began with, before anything of it is used."""
-    config = start.get("config")
-    known = isinstance(config, dict) and all(isinstance(start.get(f), t) for f, t in _START.items())
-    if not known or not all(isinstance(config.get(f), t) for f, t in _CONFIG.items()):  # type: ignore[union-attr]
-        raise damaged(path, "does not say what a run follows from")
-
-
-_START = {"fingerprints": dict, "model": str, "secret": int}
-_CONFIG = {"versions": dict, "execution": dict, "evaluate": dict, "method": dict, "rounds": int, "label": str}
 
 
 def finished(folder: Path) -> bool:

@@ -7,21 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from descant.aggregators import Chain
-from descant.catalog import (
-    BASES,
-    SETS,
-    brief,
-    brief_spec,
-    build,
-    build_all,
-    check_spec,
-    describe,
-    fill,
-    refuse_incomplete,
-)
+from descant.catalog import brief, brief_spec, build, build_all, check_spec, describe, fill
 from descant.engine import Evaluation, Health
 from descant.errors import SettingError
 from descant.experiment.allowed import Allowed, Whole, is_whole, refusal
+from descant.kinds import BASES, SETS
+from descant.lookup import refuse_incomplete
 
 
 @dataclass(frozen=True)
