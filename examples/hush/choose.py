@@ -117,8 +117,8 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     ),
     "Ditto, lbgm": ({"name": "ditto", "run": {"codec": {"name": "lbgm", "delta": 0.5}}}, MOMENTUM),
     "lp-proj-2": ({"name": "lp-proj", "p": 2, "dim": 50}, ("lam", 0.1, 1.0)),
-    "pFed1BS": ({"name": "pfed1bs", "m": 0.32}, ("lam", 0.0005, 0.005)),
-    "pFedLMS": ({"name": "pfedlms", "m": 0.107}, ("lam", 0.0005, 0.005)),
+    "pFed1BS": ({"name": "pfed1bs", "m": 0.32}, ("lam", 0.0005, 0.5)),
+    "pFedLMS": ({"name": "pfedlms", "m": 0.107}, ("lam", 0.005, 0.15)),
 }
 AGGREGATORS = {"mean": "mean", "median": "coordinate-median", "geometric": "geometric-median"}
 AGGREGATORS |= {"trimmed": "trimmed-mean", "clipped": "norm-clipping", "Krum": "multi-krum"}
