@@ -26,9 +26,10 @@ THINGS = {
 
 def refuse_unknown(path: Path, start: dict[str, Any]) -> None:
     """Refuse what no run of this format began with, before anything of it is used."""
-    config = start.get("config")
-    known = isinstance(config, dict) and all(isinstance(start.get(f), t) for f, t in _START.items())
-    if not known or not all(isinstance(config.get(f), t) for f, t in _CONFIG.items()):  # type: ignore[union-attr]
+    found = start.get("config")
+    config = found if isinstance(found, dict) else {}
+    known = all(isinstance(start.get(f), t) for f, t in _START.items())
+    if not known or not all(isinstance(config.get(f), t) for f, t in _CONFIG.items()):
         raise damaged(path, "does not say what a run follows from")
 
 

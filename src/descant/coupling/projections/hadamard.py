@@ -14,7 +14,7 @@ from descant.draws import stream
 from descant.rotation import CHUNK, signs, transformed, walsh
 
 _AT_ONCE = 2**20  # numbers that are transformed at once
-_ON_GPU = 2**26
+_ON_GPU = 2**26  # the same on a GPU, which is idle with fewer
 
 
 def chunk(d: int) -> int:
