@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
@@ -118,6 +118,8 @@ def test_the_simulation_has_the_power_to_tell_a_wrong_formula() -> None:
     )
 
 
+@example(replace(SMALL, Sigma=0.0, M=0.0))  # attackers are nearer to the truth than others
+@example(replace(SMALL, Sigma=0.0, N_a=0))  # clients are alike
 @given(problems)
 def test_lambda_star_is_where_the_tied_methods_have_their_least_loss(problem: FederatedRegression) -> None:
     for method in ("pfedme", "ditto", "lp-proj"):
@@ -130,7 +132,7 @@ def test_lambda_star_is_where_the_tied_methods_have_their_least_loss(problem: Fe
 @given(problems)
 def test_from_the_threshold_on_lp_proj_is_at_most_pfedme(problem: FederatedRegression) -> None:
     """Proposition 16, where the root finder meets the formula."""
-    assume(0 < problem.lambda_star < 0.9 * problem.b)  # below 0 where attackers are nearer to the truth than others
+    assume(problem.lambda_star < 0.9 * problem.b)
 
     def gap(u: float) -> float:
         lam = float(np.exp(u))
@@ -141,6 +143,13 @@ def test_from_the_threshold_on_lp_proj_is_at_most_pfedme(problem: FederatedRegre
     for factor, sign in ((0.9, 1), (1.1, -1)):
         lam = factor * problem.threshold
         assert sign * (problem.loss("lp-proj", lam) - problem.loss("pfedme", lam)) > 0
+
+
+def test_where_the_reference_is_best_there_is_no_threshold() -> None:
+    alike = replace(SMALL, Sigma=0.0, M=0.0)
+    assert alike.lambda_star == alike.threshold == np.inf
+    for lam in (0.1, 10.0, 1e6):
+        assert alike.loss("pfedme", lam) < alike.loss("lp-proj", lam)
 
 
 @given(problems, lambdas)

@@ -57,9 +57,13 @@ class FederatedRegression:
 
     @property
     def lambda_star(self) -> float:
-        """lambda*_1: where pFedMe, Ditto and lp-proj all have their least loss."""
-        attack = self.N_a / self.N**2 * (self.M - self.r)
-        return (1 - 1 / self.N) * self.sigma**2 / self.n / (self.Sigma + attack)
+        """lambda*_1: where pFedMe, Ditto and lp-proj all have their least loss.
+
+        It is infinite where a client's own estimate is no help beside the reference: where clients are alike, and
+        malicious messages vary no more than honest ones.
+        """
+        harm = self.Sigma + self.N_a / self.N**2 * (self.M - self.r)
+        return (1 - 1 / self.N) * self.sigma**2 / self.n / harm if harm > 0 else float("inf")
 
     @property
     def threshold(self) -> float:
