@@ -67,6 +67,7 @@ def test_a_run_from_before_there_was_a_setting_goes_on_with_its_default(
         ({"lam": 0.3}, {"lam": 0.3, "later": 1}, False),
         ({"lam": 0.7}, {"lam": 0.3}, True),
         ({"lam": 0.3, "gone": 1}, {"lam": 0.3}, True),
+        ({"clients": 3, "notes": ["a"]}, {"clients": 3, "notes": ["b"]}, False),
         ({"solver": {"lr": 1}}, {"solver": {"lr": 1, "later": None}}, False),
         ({"solver": {"lr": 2}}, {"solver": {"lr": 1}}, True),
         ({"solver": "fedavg"}, {"solver": {"lr": 1}}, True),
