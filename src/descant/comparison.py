@@ -18,6 +18,7 @@ from descant.experiment.declaration import Call, declared
 from descant.experiment.grid import Grid, comparison
 from descant.experiment.harm import worse_than_alone
 from descant.experiment.history import SUCCESS
+from descant.experiment.namesakes import by_edition, rows_of
 from descant.experiment.objects import Problem, grid_of
 from descant.experiment.ondata import data_names, data_of
 from descant.experiment.progress import Progress
@@ -122,11 +123,17 @@ class Comparison:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs: dict[str, list[Run]] = {}
+        self._data: dict[str, str] = {}  # by label: what data its runs are on
         runs = list(runs)
-        names = data_names(runs)
-        for run in runs:
-            on = f", on {names[data_of(run)]}" if len(names) > 1 else ""
-            self.runs.setdefault(f"{run.config['label']}{on}", []).append(run)
+        of = {name: [run for run in runs if data_of(run) == data] for data, name in data_names(runs).items()}
+        named = {name: by_edition(there) for name, there in of.items()}
+        several = len(named) > 1 or any(len(editions) > 1 for editions in named.values())
+        for name, editions in named.items():
+            for n, some in enumerate(editions, 1):
+                data = f"{name} ({n})" if len(editions) > 1 else name
+                for label, seeds in rows_of(some).items():
+                    full = f"{label}, on {data}" if several else label
+                    self.runs[full], self._data[full] = seeds, data
         if not self.runs:
             raise SettingError("a comparison needs at least one run")
 
@@ -225,15 +232,14 @@ class Comparison:
         from descant.report import Entry, Experiment
 
         entries = tuple(Entry(label, tuple(runs)) for label, runs in self.runs.items())
-        return Experiment(" and ".join(data_names(self).values()), entries, "comparison", first)
+        return Experiment(" and ".join(dict.fromkeys(self._data.values())), entries, "comparison", first)
 
     def _experiments(self, first: int = 0) -> list[Experiment]:
         """What may be compared: the entries on the same data, an experiment each."""
-        names, every = data_names(self), self._experiment(first)
-        of = {entry.label: names[data_of(entry.runs[0])] for entry in every.entries}
+        every = self._experiment(first)
         return [
-            replace(every, title=name, entries=tuple(entry for entry in every.entries if of[entry.label] == name))
-            for name in names.values()
+            replace(every, title=name, entries=tuple(e for e in every.entries if self._data[e.label] == name))
+            for name in dict.fromkeys(self._data.values())
         ]
 
     def __repr__(self) -> str:

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from descant import FederatedData, simulate
+from descant import Comparison, FederatedData, simulate
 from descant.errors import LeftOutWarning, SettingError
 from descant.experiment import Run
 from descant.experiment.attackgrid import attack_grid
 from descant.experiment.declaration import Settings, declared
+from descant.experiment.namesakes import differing
 from descant.report import Report
-from descant.report.gather import differing, find, gather
+from descant.report.gather import find, gather
 from descant.report.making import report
 from descant.report.series import chosen, per_client
 from descant.report.tables import notices, summary_rows
@@ -208,3 +209,60 @@ def test_nothing_is_said_where_benign_clients_are_the_same(attacked: Path, folde
 def test_a_first_round_before_the_beginning_is_refused(folder: Path) -> None:
     with pytest.raises(SettingError, match="first = -3: rounds are counted from 0"):
         Report.of(folder, first=-3)
+
+
+def held(run: Run, fingerprint: str, **changes: object) -> Run:
+    """The run as if it had been on data that held something else."""
+    return changed(run, data__fingerprint=fingerprint, **changes)
+
+
+def test_data_that_hold_something_else_by_now_are_other_data(runs: list[Run]) -> None:
+    """One seed was run again since then, or both, or a seed that had not been run before."""
+    old = [held(runs[0], "old", seed=seed) for seed in (0, 1)]
+    new = [held(runs[0], "new", seed=seed) for seed in (0, 1, 2)]
+    for later in (new[:1], new[:2], new):
+        first, second = gather([*old, *later])
+        assert [run.config["seed"] for run in first.entries[0].runs] == [0, 1]
+        assert list(second.entries[0].runs) == later
+        assert (first.title, second.title) == ("synthetic (1)", "synthetic (2)")
+        assert all("other examples" in " ".join(each.notes) for each in (first, second))
+    both = Comparison([*old, *new])
+    assert [len(seeds) for seeds in both.runs.values()] == [2, 3]
+    assert list(both.runs) == ["alone, on synthetic (1)", "alone, on synthetic (2)"]
+    assert both.table()["seeds"].to_list() == [2, 3]
+
+
+def test_an_edition_of_data_that_every_seed_draws_anew_is_of_its_time(runs: list[Run]) -> None:
+    """No two seeds have a fingerprint in common there."""
+    old = [held(runs[0], f"old {seed}", seed=seed) for seed in (0, 1, 2)]
+    new = [held(runs[0], f"new {seed}", seed=seed) for seed in (0, 1, 3)]
+    first, second = gather([*old, *new])
+    assert list(first.entries[0].runs) == old and list(second.entries[0].runs) == new
+    [experiment] = gather(old)
+    assert len(experiment.entries[0].runs) == 3 and not experiment.notes
+
+
+def test_a_label_of_other_code_is_another_row(runs: list[Run]) -> None:
+    def of_code(fingerprint: str, seed: int) -> Run:
+        mine = changed(runs[0], method__name="mine:Mine", seed=seed)
+        return Run(mine.config, mine.history, fingerprints={"method": fingerprint})
+
+    mine = [of_code("a", 0), of_code("a", 1), of_code("b", 0)]
+    [experiment] = gather(mine)
+    assert [len(entry.runs) for entry in experiment.entries] == [2, 1]
+    labels = [entry.label for entry in experiment.entries]
+    assert len(set(labels)) == 2 and all(label.startswith("alone (code ") for label in labels)
+    assert list(Comparison(mine).runs) == labels
+    [alone] = gather(mine[:2])
+    assert [entry.label for entry in alone.entries] == ["alone"]
+    ours = [Run(runs[0].config, runs[0].history, fingerprints={"method": told}) for told in "ab"]
+    [experiment] = gather(ours)
+    assert len(experiment.entries) == 1, "of descant's own code versions tell"
+
+
+def test_a_comparison_tells_settings_apart_and_counts_a_run_once(runs: list[Run]) -> None:
+    other = changed(runs[0], method__lr=0.5)
+    compared = Comparison([runs[0], other, runs[0], other])
+    lr = runs[0].config["method"]["lr"]
+    assert list(compared.runs) == [f"alone (lr={lr})", "alone (lr=0.5)"]
+    assert compared.table()["seeds"].to_list() == [1, 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,8 +42,10 @@ class Run:
         history: History,
         simulation: Simulation | None = None,
         models: Models | None = None,
+        fingerprints: Mapping[str, str] | None = None,
     ) -> None:
         self.config, self.history, self._simulation = config, history, simulation
+        self.fingerprints = fingerprints or {}  # of what it followed from, where it is read from a folder
         self.models = models or Models.none(history, config)
 
     @property
@@ -270,7 +272,8 @@ class Run:
             config = about["config"]
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(folder / RUN, "does not fit the tables beside it") from None
-        return cls(config, history, None, Models.of_folder(folder, about, history, allow_imports=allow_imports))
+        models = Models.of_folder(folder, about, history, allow_imports=allow_imports)
+        return cls(config, history, None, models, about.get("fingerprints"))
 
     def _live(self) -> Simulation:
         if self._simulation is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -15,15 +14,15 @@ import numpy as np
 
 from descant.errors import DamagedError, LeftOutWarning, SettingError
 from descant.experiment import Federation, History, Run, finished, unfinished
-from descant.experiment.declaration import Settings, declared
 from descant.experiment.folder import MARKER, RUN, START, headless
 from descant.experiment.goingon import resume_command
-
-_HOW = (name for name, setting in declared(Settings).items() if setting.role == "how")  # a run was carried out
-# What may differ between the seeds of one entry.
-_INCIDENTAL = ("seed", "execution", "versions", "label", "settings", *_HOW)
+from descant.experiment.namesakes import by_edition, flat, key_of, rows_of, text
 
 _MOST = 3  # settings that a title tells
+_EDITIONS = (
+    "Data of the same name and settings held other examples in some of these runs than in others: each such "
+    "edition has a section of its own, in the order in which the runs ended."
+)
 _LONGEST_VALUE, _LONGEST_KEY = 40, 80  # letters of a setting in a title, and of a title in the name of a file
 
 
@@ -45,7 +44,7 @@ class Entry:
     @property
     def keys(self) -> list[str]:
         """What is common to the runs of several entries that may be paired: the seed, and the draw of the data."""
-        return [_key(run) for run in self.runs]
+        return [key_of(run) for run in self.runs]
 
     @property
     def seeds(self) -> list[str]:
@@ -166,50 +165,31 @@ def pages_of_robustness(folders: Iterable[Path]) -> list[Path]:
 def gather(runs: Sequence[Run], first: int = 0, pages: Sequence[Path] = ()) -> list[Experiment]:
     """Runs as experiments: on the same data and model, with one entry a label; the same run counts once.
 
-    Those with other malicious clients are an experiment of their own, since figures are of the benign ones; `pages`
+    Data that hold something else than they did are other data, though they have the same name. Runs with other
+    malicious clients are an experiment of their own, since figures are of the benign ones; `pages`
     are where all of them stand side by side.
     """
     if not runs:
         raise SettingError("a report needs at least one run")
-    by_problem: dict[tuple[str, str], dict[tuple[str, str], dict[str, Run]]] = {}
+    by_problem: dict[str, list[Run]] = {}
     for run in runs:
-        entries = by_problem.setdefault((_text(_problem(run.config)), _attackers(run)), {})
-        seeds = entries.setdefault((_label(run.config), _text(_comparable(run.config))), {})
-        seeds[_key(run)] = run  # of two that say the same of themselves the later one, whose code may be another
-    found, problems = [], [problem for problem, _ in by_problem]
-    for (problem, attackers), entries in by_problem.items():
-        labels = _distinct([(label, next(iter(seeds.values())).config) for (label, _), seeds in entries.items()])
-        rows = [Entry(label, tuple(s.values())) for label, s in zip(labels, entries.values(), strict=True)]
-        about, split = rows[0].config["data"], problems.count(problem) > 1
-        title = f"{about['name']}, {attackers}" if split else str(about["name"])
-        found.append((title, tuple(rows), _told_apart(pages) if split else ()))
+        by_problem.setdefault(text(_problem(run.config)), []).append(run)
+    found = []
+    for alike in by_problem.values():
+        editions = by_edition(alike)
+        for edition in editions:
+            by_attackers: dict[str, list[Run]] = {}
+            for run in edition:
+                by_attackers.setdefault(_attackers(run), []).append(run)
+            for attackers, some in by_attackers.items():
+                rows = tuple(Entry(label, tuple(seeds)) for label, seeds in rows_of(some).items())
+                name, split = str(rows[0].config["data"]["name"]), len(by_attackers) > 1
+                notes = (_told_apart(pages) if split else ()) + ((_EDITIONS,) if len(editions) > 1 else ())
+                found.append((f"{name}, {attackers}" if split else name, rows, notes))
     titles = _numbered(_told_from_namesakes([(title, rows[0].config) for title, rows, _ in found]))
     keys = _numbered([_slug(title) for title in titles], "{}-{}")
     named = zip(titles, keys, found, strict=True)
     return [Experiment(title, rows, key, first, notes) for title, key, (_, rows, notes) in named]
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name; the name of a spec stands for the spec itself."""
-    if not isinstance(value, dict):
-        return {prefix: value}
-    leaves: dict[str, Any] = {}
-    for key, inner in value.items():
-        name = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else str(key)
-        leaves |= flat(inner, name)
-    return leaves
-
-
-def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """The dotted names of the settings in which some configurations differ."""
-    flats = [flat(_comparable(config)) for config in configs]
-    names = dict.fromkeys(name for leaves in flats for name in leaves)
-    return [name for name in names if len({_text(leaves.get(name)) for leaves in flats}) > 1]
-
-
-def _key(run: Run) -> str:
-    """The seed of a run and the draw of its data; what was noted of them may be more than it was."""
-    return _text([run.config["seed"], {k: told for k, told in run.config["data"].items() if k != "notes"}])
 
 
 def _problem(config: dict[str, Any]) -> Any:
@@ -233,41 +213,13 @@ def _told_apart(pages: Sequence[Path]) -> tuple[str, ...]:
     return (f"{said}{where}",)
 
 
-def _comparable(config: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in config.items() if name not in (*_INCIDENTAL, "data", "task")}
-    settings = config["data"]["settings"]
-    return kept | {"data": {name: value for name, value in settings.items() if name != "seed"}}
-
-
-def _label(config: dict[str, Any]) -> str:
-    return str(config.get("label") or config["method"]["name"])
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-def _distinct(labelled: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-    """Labels that differ: where one was given to several configurations, with what tells them apart."""
-    labels = []
-    for label, config in labelled:
-        namesakes = [other for name, other in labelled if name == label]
-        leaves = flat(_comparable(config))
-        parts = [f"{name.removeprefix('method.')}={leaves.get(name)}" for name in differing(namesakes)[:3]]
-        labels.append(f"{label} ({', '.join(parts)})" if parts else label)
-    for i, label in enumerate(labels):
-        if label in labels[:i]:
-            labels[i] = f"{label} #{labels[: i + 1].count(label)}"
-    return labels
-
-
 def _told_from_namesakes(titled: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     """Titles that say, where several are the same, what differs in the settings of their data and their models."""
     found = []
     for title, config in titled:
         namesakes = [_about(other) for name, other in titled if name == title]
         own = _about(config)
-        differ = [name for name in own if len({_text(other.get(name)) for other in namesakes}) > 1]
+        differ = [name for name in own if len({text(other.get(name)) for other in namesakes}) > 1]
         parts = [f"{name} {str(own[name])[:_LONGEST_VALUE]}" for name in differ if own[name] is not None]
         found.append(f"{title} ({', '.join(parts[:_MOST])})" if parts else title)
     return found

@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 
 from descant.experiment.history import SUCCESS
+from descant.experiment.namesakes import differing, flat
 from descant.experiment.table import (
     LabelRow,
     alike,
@@ -28,7 +29,7 @@ from descant.experiment.table import (
     with_spread,
 )
 from descant.files import plain
-from descant.report.gather import Entry, Experiment, differing, flat
+from descant.report.gather import Entry, Experiment
 from descant.report.series import per_client
 
 RULES = {"chosen_on_valid": "round chosen on validation data", "last": "last round", "best_on_test": "best on test"}

@@ -1,0 +1,120 @@
+"""Runs of the same name: which of them are the seeds of one row, and which followed from something else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from descant.experiment.declaration import Settings, declared
+from descant.experiment.run import Run
+
+_HOW = (name for name, setting in declared(Settings).items() if setting.role == "how")  # a run was carried out
+# What may differ between the seeds of one row.
+_INCIDENTAL = ("seed", "execution", "versions", "label", "settings", *_HOW)
+_CODE = ("method", "aggregator", "codec", "downlink", "attacks")  # parts that may be of the user's own
+
+
+def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Runs on the same data by the label of their row, one a seed: those of one label, of the same settings and the
+    same code. The same run counts once; of two that say the same of themselves it is the later one."""
+    found: dict[tuple[str, str, str], dict[str, Run]] = {}
+    for run in runs:
+        row = str(run.config.get("label") or run.config["method"]["name"]), text(comparable(run.config)), _code(run)
+        found.setdefault(row, {})[key_of(run)] = run
+    told = [(label, next(iter(seeds.values())).config, code) for (label, _, code), seeds in found.items()]
+    return {label: list(seeds.values()) for label, seeds in zip(_distinct(told), found.values(), strict=True)}
+
+
+def by_edition(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs on data of the same name and settings, in the order in which they ended, by what the data held.
+
+    Where the same draw of them held something else in later runs, these are on another edition. A seed that has
+    been run on one alone is on the edition that it shares with others or, if every seed draws data of its own, on
+    that of its time.
+    """
+    first: dict[str, dict[str, int]] = {}  # by draw and fingerprint: the first run that it is of
+    for i, run in enumerate(runs):
+        if (held := run.config["data"].get("fingerprint")) is not None:  # a run without a folder does not say
+            first.setdefault(_draw(run), {}).setdefault(held, i)
+    changed = [list(held.items()) for held in first.values() if len(held) > 1]
+    if not changed:
+        return [list(runs)]
+    known = {held: n for editions in changed for n, (held, _) in enumerate(editions)}
+    last = max(map(len, changed))
+    begins = [min(editions[n][1] for editions in changed if len(editions) > n) for n in range(1, last)]
+    found: list[list[Run]] = [[] for _ in range(last)]
+    for i, run in enumerate(runs):
+        held = run.config["data"].get("fingerprint")
+        at = first[_draw(run)][held] if held is not None else i
+        found[known.get(held, sum(at >= begin for begin in begins))].append(run)
+    return [some for some in found if some]
+
+
+def key_of(run: Run) -> str:
+    """The seed of a run and the draw of its data; what was noted of them may be more than it was."""
+    return text([run.config["seed"], {k: told for k, told in run.config["data"].items() if k != "notes"}])
+
+
+def comparable(config: dict[str, Any]) -> dict[str, Any]:
+    """What the runs of a row have in common."""
+    kept = {name: value for name, value in config.items() if name not in (*_INCIDENTAL, "data", "task")}
+    settings = config["data"]["settings"]
+    return kept | {"data": {name: value for name, value in settings.items() if name != "seed"}}
+
+
+def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The dotted names of the settings in which some configurations differ."""
+    flats = [flat(comparable(config)) for config in configs]
+    names = dict.fromkeys(name for leaves in flats for name in leaves)
+    return [name for name in names if len({text(leaves.get(name)) for leaves in flats}) > 1]
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name; the name of a spec stands for the spec itself."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    leaves: dict[str, Any] = {}
+    for key, inner in value.items():
+        name = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else str(key)
+        leaves |= flat(inner, name)
+    return leaves
+
+
+def text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _draw(run: Run) -> str:
+    return text([run.config["seed"], run.config["data"]["settings"].get("seed")])
+
+
+def _code(run: Run) -> str:
+    """What tells the user's own code in a run, in short; of descant's own, versions tell it."""
+    own = {name: run.fingerprints.get(name) for name in _CODE if _imported(run.config.get(name))}
+    return blake2b(text(own).encode(), digest_size=2).hexdigest() if any(own.values()) else ""
+
+
+def _imported(spec: Any) -> bool:
+    """Whether a spec, or one in it, names a part by an import path."""
+    if isinstance(spec, Mapping):
+        return ":" in str(spec.get("name")) or any(map(_imported, spec.values()))
+    return isinstance(spec, list | tuple) and any(map(_imported, spec))
+
+
+def _distinct(labelled: Sequence[tuple[str, dict[str, Any], str]]) -> list[str]:
+    """Labels that differ: where one was given to several configurations, with what tells them apart."""
+    labels = []
+    for label, config, code in labelled:
+        namesakes = [(other, of) for name, other, of in labelled if name == label]
+        leaves = flat(comparable(config))
+        differ = differing([other for other, _ in namesakes])
+        parts = [f"{name.removeprefix('method.')}={leaves.get(name)}" for name in differ[:3]]
+        if code and len({of for other, of in namesakes if text(comparable(other)) == text(comparable(config))}) > 1:
+            parts.append(f"code {code}")
+        labels.append(f"{label} ({', '.join(parts)})" if parts else label)
+    for i, label in enumerate(labels):
+        if label in labels[:i]:
+            labels[i] = f"{label} #{labels[: i + 1].count(label)}"
+    return labels
