@@ -47,6 +47,8 @@ def follow(path: str, what: str, bases: tuple[type, ...], fits: Callable[[Any], 
     except (Exception, SystemExit) as error:  # a module may do anything while it is imported
         kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
         remedy = _where(module) if getattr(error, "name", None) == module.split(".")[0] else _undone(error)
+        if module.endswith(".py"):
+            remedy = f"; a module has no ending: write '{module.removesuffix('.py')}:{attribute}'"
         raise SettingError(f"'{path}' cannot be imported: {kind}{error}{remedy}") from error
     try:
         return reduce(getattr, attribute.split("."), found)

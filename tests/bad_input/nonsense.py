@@ -165,6 +165,7 @@ OVERRIDES: list[tuple[str, str]] = [
     ("method=collections:OrderedDict", "'collections:OrderedDict' is no method"),
     ("method=descant.methods:Method", "'descant.methods:Method' is no complete method"),
     ("method=no_such_module:M", "method: 'no_such_module:M' cannot be imported"),
+    ("method=no_such_module.py:M", "a module has no ending: write 'no_such_module:M'"),
     ("evaluate={parts: [test, test]}", "evaluate.parts = ('test', 'test'): it must be some of ("),
     ("evaluate={models: [shared, shared]}", "each once"),
     ("health=[1, 1]", "a list of different rounds"),

@@ -115,3 +115,10 @@ def test_the_best_round_so_far_is_that_of_all_rounds_looked_at_anew(higher: bool
             wanted = next((s for s in known if means[s] == best), None)
             assert history.best_round("personal", "valid", first) == wanted, (t, first)
     assert history.best_round("shared", "valid", 0) is None
+
+
+def test_a_first_round_after_the_last_is_refused(run: dc.Run) -> None:
+    assert run.best(first=6).round == 6
+    for first in (-1, 7):
+        with pytest.raises(SettingError, match=f"first = {first}: it must be from 0 to 6, the last round"):
+            run.best(first=first)

@@ -37,7 +37,7 @@ def run_of(
         if valid is not None:
             columns[f"valid_{history.metric}"] = np.full(2, valid[t])
         history.evaluated.setdefault("personal", {})[t] = columns
-    return Run({"label": "made", "seed": 0}, history)
+    return Run({"label": "made", "seed": 0, "data": {"name": "made", "settings": {}}}, history)
 
 
 MADE = run_of([0.9, 0.2, 0.5, 0.4, 0.8], [0.9, 0.3, 0.2, 0.6, 0.5], [(10, 90)] * 4)

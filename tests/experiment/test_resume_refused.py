@@ -104,7 +104,10 @@ def test_a_folder_that_is_finished_or_empty_is_refused(data: dc.FederatedData, t
 
 def test_an_unfinished_run_is_not_overwritten_unasked(data: dc.FederatedData, tmp_path: Path) -> None:
     begin(data, tmp_path, store="disk")
-    with pytest.raises(SettingError, match=r"unfinished run: go on with it \(descant resume .*overwrite"):
+    with pytest.raises(
+        SettingError,
+        match=r"unfinished run: go on with it \(in Python: descant.resume\(.*, task, data\).*overwrite",
+    ):
         begin(data, tmp_path, stop=None)
     fresh = begin(data, tmp_path, stop=None, overwrite=True)
     assert fresh is not None and fresh.summary()["rounds"] == 8 and not (tmp_path / "clients").exists()
@@ -142,3 +145,12 @@ def test_a_bad_setting_is_named(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingError, match=message):
         dc.simulate(new_task(), data, dc.methods.Local(steps=1), rounds=1, **settings)
+
+
+def test_how_to_go_on_with_a_run_of_python_is_said_as_it_works(data: dc.FederatedData, tmp_path: Path) -> None:
+    begin(data, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"unfinished: go on with descant\.resume\(.*, task, data\)"):
+        dc.load(tmp_path)
+    with pytest.raises(SettingError, match=r"unfinished: .*in Python: descant\.resume\(.*, task, data\)"):
+        dc.report(tmp_path)
+    assert dc.resume(tmp_path, new_task(), data).summary()["rounds"] == 8

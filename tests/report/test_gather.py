@@ -125,10 +125,10 @@ def test_unfinished_runs_beside_finished_ones_are_named_and_left_out(folder: Pat
     for name in ("a", "b"):  # a run that was begun, with what it has when it is
         with pytest.raises(KeyboardInterrupt):
             simulate(nn.Linear(3, 2), DATA, "local", rounds=3, progress=interrupt(1), out=tmp_path / name)
-    with pytest.warns(LeftOutWarning, match=r"a and 1 more: unfinished, and left out; .*descant resume"):
+    with pytest.warns(LeftOutWarning, match=r"a and 1 more: unfinished, and left out; .*descant.resume"):
         assert find([tmp_path]) == [(tmp_path / "done").resolve()]
     shutil.rmtree(tmp_path / "b")
-    with pytest.warns(LeftOutWarning, match=r"a: unfinished, and left out; .*descant resume"):
+    with pytest.warns(LeftOutWarning, match=r"a: unfinished, and left out; .*descant.resume"):
         assert len(Report.of(tmp_path).experiments) == 1
     assert find([tmp_path / "done"]) == [(tmp_path / "done").resolve()]  # of a run itself there is nothing to say
     shutil.rmtree(tmp_path / "done")

@@ -66,6 +66,10 @@ def _shown_as(format: Shown | None, where: Path | None) -> Shown:
     if where is None:
         return format or Shown.TEXT
     ending = {".html": Shown.HTML, ".htm": Shown.HTML, ".png": Shown.PNG}.get(where.suffix.lower())
+    if ending is not None and format is Shown.TEXT:
+        raise SettingError(
+            f"--format text and --out = '{where}': text is printed, and a file is a chart; leave one out"
+        )
     if ending is None or format not in (None, ending):
         asked = "html or png" if format in (None, Shown.TEXT) else format.value
         raise SettingError(f"--out = '{where}': a chart is a file that ends in .{asked.replace(' or ', ' or .')}")

@@ -58,10 +58,15 @@ def export(
     A program needs torch alone: model = torch.export.load("FILE.pt2").module()
     """
     from descant.errors import SettingError
-    from descant.experiment import Run, finished
+    from descant.experiment import Run, finished, unfinished
+    from descant.experiment.goingon import resume_command
 
     if not finished(run):
-        raise SettingError(f"{run} holds no finished run: there is no run.json of descant's in it")
+        if unfinished(run):
+            raise SettingError(f"{run} is unfinished: go on with it first ({resume_command(run)})")
+        below = sorted(path.parent for path in run.glob("*/run.json") if finished(path.parent))
+        several = f"; give one of the runs in it, as {below[0]}" if below else ""
+        raise SettingError(f"{run} holds no finished run: there is no run.json of descant's in it{several}")
     with err.status(f"Exporting {run}"):
         written = Run.load(run, allow_imports=allow_imports).export(
             folder,

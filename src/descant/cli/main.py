@@ -37,16 +37,25 @@ def main() -> None:
 
             _say(told(error))
             sys.exit(2)
-        _say(str(error) if ours else _unexpected(error))
+        where = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        _say(f"{error if ours else _unexpected(error)}{where}")
         sys.exit(2 if ours else 1)
 
 
 def _unexpected(error: Exception) -> str:
     """An error that nobody foresaw: what it is, and where the whole story is."""
-    at = extract_tb(error.__traceback__)[-1]
+    frames = extract_tb(error.__traceback__)
+    at = next((frame for frame in reversed(frames) if _of_users(Path(frame.filename))), frames[-1])
     said = " ".join(f"{type(error).__name__}: {error}".split())
     story = f"set {TRACEBACK}=1 for the whole story"
     return f"unexpected {said} ({at.filename}, line {at.lineno}); {story}"
+
+
+def _of_users(file: Path) -> bool:
+    """Whether a file with code is the user's own: it lies where the command was called, and belongs to no package
+    that was installed there."""
+    installed = "site-packages" in file.parts or file.is_relative_to(Path(__file__).parents[1])
+    return file.is_relative_to(Path.cwd()) and not installed and file.suffix == ".py"
 
 
 def _say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -31,6 +31,7 @@ from descant.experiment.table import (
     with_spread,
 )
 
+_NOTES = 3  # of the data that a table tells
 _STATISTICS = ("weighted_mean", "std", "worst_10")
 
 
@@ -93,8 +94,17 @@ def comparison_notes(results: Sequence[tuple[Cell, Run]], first: int = 0) -> lis
     notes = []
     for data, name in data_names(run for _, run in results).items():
         found = rows([(cell.label, run) for cell, run in results if data_of(run) == data], first)
-        notes += [{"data": name, "note": said} for said in (compute_note(found), *at_evaluation(found)) if said]
+        told = _data_notes(run for _, run in results if data_of(run) == data)
+        said = (compute_note(found), *at_evaluation(found), *told)
+        notes += [{"data": name, "note": note} for note in said if note]
     return notes
+
+
+def _data_notes(runs: Iterable[Run]) -> list[str]:
+    """What is noted of the data of some runs: all of it, unless every seed has much of its own."""
+    noted = list(dict.fromkeys(f"Note: {note}." for run in runs for note in run.config["data"].get("notes", ())))
+    more = len(noted) - _NOTES
+    return noted[:_NOTES] + ([f"(And {more} more notes like these; the report has all.)"] if more > 0 else [])
 
 
 def _side_by_side(
@@ -142,7 +152,7 @@ def _side_by_side(
     )
     if said := whose(run for _, run in results):
         console.print(said)
-    for said in (compute_note(found), *at_evaluation(found)):
+    for said in (compute_note(found), *at_evaluation(found), *_data_notes(run for _, run in results)):
         if said:
             console.print(said, markup=False)
 

@@ -30,9 +30,12 @@ def split(whole: Part, clients: Sequence[str], *, test: float, valid: float, see
     train_sizes, valid_sizes, test_sizes = split_sizes(sizes, test=test, valid=valid)
     if not train_sizes.all():
         k = int(np.flatnonzero(train_sizes == 0)[0])
+        # Of n examples some are left from test = 1 - 1/n down, whatever `valid` is; of one, with test = 0 alone.
+        most = int(100 * (1 - 1 / sizes[k])) / 100
         raise DataError(
             f"{sizes[k]} example(s), of which test={test} and valid={valid} leave none to train on: "
-            f"give it more examples, lower test or valid, or leave it out (tiny='drop', least={sizes[k] + 1})",
+            f"give it more examples, lower test to {most:g}{' or less' if most else ', for all clients'}, "
+            f"or leave it out (tiny='drop', least={sizes[k] + 1})",
             client=clients[k],
         )
     starts = np.cumsum(sizes) - sizes

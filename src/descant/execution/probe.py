@@ -59,7 +59,8 @@ def choose(task: Task, inputs: Tensor, targets: Tensor, mode: Mode = "auto") -> 
         raise
     except Exception as error:
         shape = tuple(inputs.shape[1:])
-        raise TaskError(f"the model cannot be trained on examples of shape {shape}: {error}") from error
+        whole = "" if inputs.is_floating_point() else f"; the inputs are {inputs.dtype}: should they be float32?"
+        raise TaskError(f"the model cannot be trained on examples of shape {shape}: {error}{whole}") from error
     unfit, mixes = found[kind]
     if not vectorise:
         return Loop(task), "asked for"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from descant.errors import unknown
+from descant.errors import SettingError, unknown
 from descant.experiment.history import History
 
 _CHOSEN = {"chosen_on_valid": "chosen on validation data", "last": "the last round"}
@@ -30,6 +30,9 @@ def best(history: History, model: str | None = None, first: int = 0) -> Best:
     model = model or ("personal" if "personal" in known else known[0])
     if model not in known:
         raise unknown("evaluated model", model, known)
+    last = history.rounds[-1]["round"] if history.rounds else 0
+    if not 0 <= first <= last:
+        raise SettingError(f"first = {first}: it must be from 0 to {last}, the last round of the run")
     figures = history.summary(first)
     rule = "chosen_on_valid" if f"{model}.round@chosen_on_valid" in figures else "last"
     round = figures[f"{model}.round@{rule}"]

@@ -81,6 +81,9 @@ class Grid:
                     continue
                 except SettingError as error:
                     raise _named(cell, error) from error
+                except Exception as error:
+                    error.add_note(f"in the run of {cell}")
+                    raise
                 yield cell, run
             if len(busy) == len(waiting):
                 if looked_again:

@@ -91,7 +91,8 @@ class Journal:
         if (lost := headless(folder)) is not None:
             raise lost
         if not unfinished(folder):
-            raise ResumeError(f"{folder} holds no run: there is no start.json in it")
+            missing = "there is no start.json in it" if folder.is_dir() else "there is no such folder"
+            raise ResumeError(f"{folder} holds no run: {missing}")
         journal = cls(folder)
         journal.started, journal._mark = started, _ = read_json(folder / START)
         if (then := started.get("format")) != FORMAT:

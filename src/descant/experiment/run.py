@@ -14,6 +14,7 @@ from descant.engine import Collapse, Simulation
 from descant.errors import SettingError, shown
 from descant.experiment.best import Best, best, run_text
 from descant.experiment.folder import MODEL, RUN, START, headless, mark, refuse_foreign, replaced
+from descant.experiment.goingon import resume_call
 from descant.experiment.history import History, Stopped
 from descant.experiment.journal import FORMAT, finished, unfinished
 from descant.experiment.keeping import Round
@@ -248,7 +249,7 @@ class Run:
         if not finished(folder):
             if (lost := headless(folder)) is not None:
                 raise lost
-            begun = f"; it is unfinished: go on with descant.resume({str(folder)!r})" if unfinished(folder) else ""
+            begun = f"; it is unfinished: go on with {resume_call(folder)}" if unfinished(folder) else ""
             raise FileNotFoundError(f"{folder} holds no finished run: there is no {RUN} of descant's in it{begun}")
         about, _ = read_json(folder / RUN)
         if about.get("format") not in (1, FORMAT):

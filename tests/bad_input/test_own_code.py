@@ -1,0 +1,87 @@
+"""Mistakes in a user's own code and data: whose they are is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import descant as dc
+from descant.data import DataError
+from descant.errors import TaskError
+from tests.bad_input.calling import Done, descant, refused
+
+MISTAKEN = """
+from dataclasses import dataclass
+from descant.methods import Local
+
+@dataclass(frozen=True, kw_only=True)
+class Mistaken(Local):
+    def step(self, v, grad):
+        return v - 0.1 * grad(v).view(7, -1)
+"""
+SETTINGS = {
+    "data": {"name": "folder", "folder": "clients", "least": 4, "tiny": "drop"},
+    "model": "linear",
+    "rounds": 1,
+}
+
+
+def fine(done: Done) -> Done:
+    assert done.status == 0, done
+    return done
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "clients").mkdir()
+    rng = np.random.default_rng(0)
+    for k, n in enumerate((3, 10, 12)):
+        inputs, targets = rng.normal(size=(n, 2)).astype(np.float32), np.arange(n) % 2
+        np.savez(tmp_path / "clients" / f"site {k}.npz", inputs=inputs, targets=targets)
+    return tmp_path
+
+
+def test_a_mistake_of_a_method_in_a_comparison_names_it_its_seed_and_the_users_line(place: Path) -> None:
+    (place / "mistaken_one.py").write_text(MISTAKEN)
+    methods = {"alone": {"name": "local", "steps": 1}, "mine": {"name": "mistaken_one:Mistaken", "steps": 1}}
+    (place / "c.yaml").write_text(json.dumps(SETTINGS | {"methods": methods, "seeds": 1}))
+    done = descant("compare", "c.yaml", "-q", cwd=place)
+    assert done.status and "in the run of 'mine' (seed 0)" in done.err, done
+    assert "mistaken_one.py, line 8" in done.err, done.err
+
+
+def test_what_is_noted_of_the_data_stands_below_a_comparison(place: Path) -> None:
+    (place / "c.yaml").write_text(json.dumps(SETTINGS | {"methods": {"alone": {"name": "local", "steps": 1}}}))
+    told = "'site 0' (3) has fewer than 4 examples, and was left out"
+    said = " ".join(fine(descant("compare", "c.yaml", "-q", cwd=place)).out.split())
+    assert f"Note: Client {told}" in said, said
+    assert "left out" in fine(descant("compare", "c.yaml", "--json", cwd=place)).out
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_the_share_that_is_advised_leaves_examples_to_train_on(n: int) -> None:
+    clients = {name: (np.ones((k, 2)), np.arange(k) % 2) for name, k in {"few": n, "many": 150}.items()}
+    with pytest.raises(DataError, match=r"leave none to train on: .* lower test to [\d.]+") as refused:
+        dc.FederatedData.from_arrays(clients, test=0.99, classes=2)
+    advised = float(str(refused.value).split("lower test to ")[1].split()[0].rstrip(","))
+    assert (advised == 0) == (n == 1)
+    assert dc.FederatedData.from_arrays(clients, test=advised, classes=2).train.sizes.min() > 0
+
+
+def test_whole_numbers_that_a_model_cannot_take_are_named() -> None:
+    data = dc.FederatedData.from_arrays([(np.ones((9, 3), np.int64), np.arange(9) % 2)] * 2)
+    with pytest.raises(TaskError, match=r"the inputs are torch\.int64: should they be float32\?"):
+        dc.simulate(dc.models.linear(data), data, "local", rounds=1)
+
+
+def test_text_is_no_file_and_a_folder_that_is_not_there_is_named(place: Path) -> None:
+    (place / "d.yaml").write_text(json.dumps(SETTINGS | {"method": "local"}))
+    done = descant("data", "show", "d.yaml", "-o", "h.html", "--format", "text", cwd=place)
+    refused(done, "--format text and --out = 'h.html': text is printed, and a file is a chart")
+    refused(descant("resume", "runs/none", cwd=place), "runs/none holds no run: there is no such folder")
+    refused(descant("export", "clients", "models", cwd=place), "clients holds no finished run")
+    fine(descant("run", "d.yaml", "--out", "runs/one", "-q", cwd=place))
+    refused(descant("export", "runs", "models", cwd=place), "give one of the runs in it, as runs/one")
