@@ -255,6 +255,9 @@ def test_a_label_of_other_code_is_another_row(runs: list[Run]) -> None:
     assert list(Comparison(mine).runs) == labels
     [alone] = gather(mine[:2])
     assert [entry.label for entry in alone.entries] == ["alone"]
+    mine[2].config["versions"]["python"] = "3.99.0"
+    [unknown] = gather(mine[1:])
+    assert len(unknown.entries) == 1, "of another Python it cannot be compared"
     ours = [Run(runs[0].config, runs[0].history, fingerprints={"method": told}) for told in "ab"]
     [experiment] = gather(ours)
     assert len(experiment.entries) == 1, "of descant's own code versions tell"

@@ -19,10 +19,14 @@ _CODE = ("method", "aggregator", "codec", "downlink", "attacks")  # parts that m
 def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Runs on the same data by the label of their row, one a seed: those of one label, of the same settings and the
     same code. The same run counts once; of two that say the same of themselves it is the later one."""
-    found: dict[tuple[str, str, str], dict[str, Run]] = {}
+    alike: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        row = str(run.config.get("label") or run.config["method"]["name"]), text(comparable(run.config)), _code(run)
-        found.setdefault(row, {})[key_of(run)] = run
+        label = str(run.config.get("label") or run.config["method"]["name"])
+        alike.setdefault((label, text(comparable(run.config))), []).append(run)
+    found: dict[tuple[str, str, str], dict[str, Run]] = {}
+    for (label, settings), some in alike.items():
+        for run, code in zip(some, _codes(some), strict=True):
+            found.setdefault((label, settings, code), {})[key_of(run)] = run
     told = [(label, next(iter(seeds.values())).config, code) for (label, _, code), seeds in found.items()]
     return {label: list(seeds.values()) for label, seeds in zip(_distinct(told), found.values(), strict=True)}
 
@@ -88,6 +92,14 @@ def text(value: Any) -> str:
 
 def _draw(run: Run) -> str:
     return text([run.config["seed"], run.config["data"]["settings"].get("seed")])
+
+
+def _codes(runs: Sequence[Run]) -> list[str]:
+    """The code of each run, where it is known to differ; that of two versions of Python cannot be compared."""
+    codes = [_code(run) for run in runs]
+    pythons = [str(run.config.get("versions", {}).get("python")).rpartition(".")[0] for run in runs]
+    told = {(python, code) for python, code in zip(pythons, codes, strict=True) if code}
+    return codes if len(told) > len({python for python, _ in told}) else [""] * len(runs)
 
 
 def _code(run: Run) -> str:
