@@ -269,3 +269,14 @@ def test_a_comparison_tells_settings_apart_and_counts_a_run_once(runs: list[Run]
     lr = runs[0].config["method"]["lr"]
     assert list(compared.runs) == [f"alone (lr={lr})", "alone (lr=0.5)"]
     assert compared.table()["seeds"].to_list() == [1, 1]
+
+
+def test_runs_without_a_folder_and_those_with_another_model_stand_for_no_other() -> None:
+    """They have the same label, settings and seed, and the data that two were made of are not told."""
+    small, large = (
+        simulate(nn.Sequential(nn.Linear(3, width), nn.Linear(width, 2)), DATA, "local", rounds=1)
+        for width in (2, 5)
+    )
+    again = simulate(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)), DATA, "local", rounds=1)
+    compared = Comparison([small, large, again, small])
+    assert [len(seeds) for seeds in compared.runs.values()] == [2, 1]

@@ -22,11 +22,13 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     alike: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         label = str(run.config.get("label") or run.config["method"]["name"])
-        alike.setdefault((label, text(comparable(run.config))), []).append(run)
-    found: dict[tuple[str, str, str], dict[str, Run]] = {}
+        alike.setdefault((label, text([comparable(run.config), run.config.get("task")])), []).append(run)
+    found: dict[tuple[str, str, str], dict[Any, Run]] = {}
     for (label, settings), some in alike.items():
         for run, code in zip(some, _codes(some), strict=True):
-            found.setdefault((label, settings, code), {})[key_of(run)] = run
+            # Without a folder a run does not say what its data held: then none stands for another.
+            itself = None if "fingerprint" in run.config["data"] else id(run)
+            found.setdefault((label, settings, code), {})[key_of(run), itself] = run
     told = [(label, next(iter(seeds.values())).config, code) for (label, _, code), seeds in found.items()]
     return {label: list(seeds.values()) for label, seeds in zip(_distinct(told), found.values(), strict=True)}
 
