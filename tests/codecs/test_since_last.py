@@ -13,7 +13,18 @@ from torch import Tensor, nn
 
 import descant as dc
 from descant import Task
-from descant.codecs import DGC, LBGM, QSGD, CountSketch, RandomK, Sign, TopK, Uniform, UpdateCodec
+from descant.codecs import (
+    DGC,
+    LBGM,
+    QSGD,
+    CountSketch,
+    RandomK,
+    Sign,
+    SparseTernary,
+    TopK,
+    Uniform,
+    UpdateCodec,
+)
 from descant.context import Context
 from descant.errors import SettingError
 from descant.mail import Mail
@@ -22,7 +33,7 @@ from descant.methods import FLAME, L2SGD, FedADMM, FedPlus, LpProjADMM, Method
 CODECS: list[UpdateCodec] = [
     *(TopK(share=0.2), TopK(share=0.2, feedback=False), RandomK(share=0.2), RandomK(share=0.2, feedback=False)),
     *(Sign(), DGC(share=0.2, warmup=0), CountSketch(share=0.2, columns=0.5), QSGD(levels=7), LBGM(delta=0.2)),
-    Uniform(bits=5),
+    *(Uniform(bits=5), SparseTernary(share=0.2), SparseTernary(share=0.2, feedback=False)),
 ]
 
 

@@ -24,6 +24,7 @@ from descant.codecs import (
     Native,
     RandomK,
     Sign,
+    SparseTernary,
     TopK,
     Uniform,
 )
@@ -38,7 +39,7 @@ from descant.trees import Tree
 SMALL: list[Codec] = [
     *(Native(), Float32(), Float16(), BFloat16()),
     *(Uniform(bits=5), QSGD(bucket=16), TopK(share=0.2), RandomK(share=0.2), Sign()),
-    *(DGC(share=0.2, warmup=1), CountSketch(share=0.2, columns=0.1), LBGM(delta=0.9)),
+    *(SparseTernary(share=0.2), DGC(share=0.2, warmup=1), CountSketch(share=0.2, columns=0.1), LBGM(delta=0.9)),
 ]
 EACH = pytest.mark.parametrize("codec", SMALL, ids=lambda codec: codec.name)
 
@@ -121,12 +122,6 @@ def test_a_message_that_is_not_finite_is_refused_and_counted(run: Any, codec: Co
     assert [(row["received"], row["refused"]) for row in done.history.rounds] == [(6, 1)] * 4
     for value in done.shared().state_dict().values():
         assert bool(value.isfinite().all())
-
-
-@pytest.mark.parametrize("codec", [codec for codec in SMALL if codec.updates], ids=lambda codec: codec.name)
-def test_a_broadcast_is_no_update(run: Any, codec: Codec) -> None:
-    with pytest.raises(SettingError, match=f"downlink: '{codec.name}' acts on updates"):
-        run(FedAvg(), downlink=codec)
 
 
 @pytest.mark.parametrize(("codec", "size"), [(Float32(), 4), (Float16(), 2), (BFloat16(), 2)], ids=str)

@@ -19,7 +19,7 @@ from toys.subspace import Subspace
 import descant as dc
 from descant.aggregators import CenteredClipping, KLoss
 from descant.attacks import ALIE, Backdoor, Mimic, OptimizedBackdoor, RandomLabels, SignFlip
-from descant.codecs import DGC, LBGM, QSGD, BFloat16, CountSketch, Float16, RandomK, Sign, TopK
+from descant.codecs import DGC, LBGM, QSGD, BFloat16, CountSketch, Float16, RandomK, Sign, SparseTernary, TopK
 from descant.engine import Record, RoundRecord
 from descant.methods import AFL, FLAME, L2SGD, MOCHA, Ditto, FedADMM, FedAvg, FedPlus, LpProj, Method, Scaffold
 from tests import held
@@ -67,6 +67,8 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "ditto in a subspace": (Ditto(solver=Subspace(**LOCAL, dim=4), **LOCAL), {}),
     "sparse flame": (FLAME(**LOCAL), {"codec": TopK(share=0.1), "lost": 0.3}),
     "sparse fedadmm": (FedADMM(**LOCAL), {"codec": TopK(share=0.1), "lost": 0.3}),
+    "both ways": (AVG, {"codec": SparseTernary(share=0.2), "downlink": SparseTernary(share=0.2), "lost": 0.2}),
+    "lbgm down": (Scaffold(**LOCAL), {"downlink": LBGM(delta=0.5)}),
     "float16": (AVG, {"codec": Float16(), "downlink": Float16()}),
     "refused": (AVG, {"codec": Spoiled(share=0.2, bad=(1, 5))}),
     "not encoded": (FedAvg(**LOCAL, weighted=False), {"codec": Unable(bad=(2,)), "secret": 4}),

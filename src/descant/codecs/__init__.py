@@ -8,13 +8,14 @@ from descant.codecs.qsgd import QSGD
 from descant.codecs.randomk import RandomK
 from descant.codecs.sign import Sign
 from descant.codecs.sketch import CountSketch
+from descant.codecs.ternary import SparseTernary
 from descant.codecs.topk import TopK
 from descant.codecs.uniform import Uniform
 from descant.errors import CodecError
 
 _ALL: tuple[type[Codec], ...] = (
     *(Native, Float32, Float16, BFloat16),
-    *(Uniform, QSGD, TopK, RandomK, Sign, DGC, CountSketch, LBGM),
+    *(Uniform, QSGD, TopK, RandomK, Sign, SparseTernary, DGC, CountSketch, LBGM),
 )
 CODECS: dict[str, type[Codec]] = {c.name: c for c in _ALL}
 
@@ -33,6 +34,7 @@ __all__ = [
     "Native",
     "RandomK",
     "Sign",
+    "SparseTernary",
     "TopK",
     "Uniform",
     "UpdateCodec",

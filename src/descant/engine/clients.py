@@ -12,6 +12,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.data import FederatedData
+from descant.engine.downlink import DOWNLINK, HEARD, SAID, bytes_of, said_to
 from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.links import Broadcast, Parcels, decode, encode, keeps_sent, references, seen_by, sent_like
 from descant.engine.plan import Plan
@@ -22,14 +23,13 @@ from descant.engine.unread import Kept, check_finite
 from descant.engine.view import View
 from descant.engine.watching import Watch
 from descant.execution import Execution
-from descant.mail import LAST, Form, Mail, all_finite
+from descant.mail import LAST, Mail, all_finite
 from descant.methods import Method, Work
-from descant.methods.base import whole
 from descant.mirrors import host, sent
 from descant.state import ClientStore, MappedStore
 from descant.trees import Tree, under, within, without
 
-_OURS = (STATISTICS, "codec", "sent", "mirror")  # owners of leaves beside the method's
+_OURS = (STATISTICS, DOWNLINK, "codec", "sent", "mirror")  # owners of leaves beside the method's
 
 
 class Clients:
@@ -114,9 +114,10 @@ class Clients:
         late = sends & ~local.finished if method.drops_stragglers else torch.zeros_like(sends)
         leaves = message | asked | self._told(local) if message else {}
         mail = Mail.of(leaves, who, ctx).only(sends & ~late)
+        travelled = self.travelled(who, down, seen, fetched)
         # Nothing was kept or charged up to here: should memory not have sufficed, the work can be done again.
-        self._close(who, new, local, keeps=reads)
-        self.bill_down(who, seen, fetched)
+        self._close(who, new, local, down, keeps=reads)
+        self.ledger.add("bytes_down", self.data.places(who), travelled)
         if judging is not None:
             self._bill_work(who, judging)
         self.ledger.late += int(late.sum())
@@ -148,11 +149,11 @@ class Clients:
     def hear(self, ctx: Context, who: Tensor, reply: Broadcast) -> None:
         """What the clients `who` make of the server's reply at the end of a round."""
         heard, state, local = self._open(ctx, who, reply, self._training)
-        self.bill_down(who, heard, {})
+        self.ledger.add("bytes_down", self.data.places(who), self.travelled(who, reply, heard, {}))
         given = self._watch("hear", self.method.hear, heard, state, local)
         new = heard_of(self.method, given, state, len(who))
         self._check_finite(who, new)
-        self._close(who, new, local)
+        self._close(who, new, local, reply)
 
     def personal(self, ctx: Context, who: Tensor, down: Broadcast) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy after a broadcast, with running statistics [K, b]."""
@@ -210,18 +211,17 @@ class Clients:
             rows = {name: leaf[read] for name, leaf in kept.items()}
             self.store.scatter(self.data.places(clients[read]), rows)
 
-    def bill_down(self, who: Tensor, seen: Tree, fetched: Mapping[str, Tensor]) -> None:
-        """Charge the clients `who` for what travels down to them."""
-        total = torch.zeros(len(who), dtype=torch.int64)
-        for name, leaf in seen.items():
-            size = self.plan.downlink.size(Form.of({name: leaf}))
-            assert size is not None
-            total = total + (size if name not in fetched else size * host(fetched[name]) // max(1, whole(leaf)))
-        self.ledger.add("bytes_down", self.data.places(who), total)
+    def travelled(self, who: Tensor, down: Broadcast, seen: Tree, fetched: Mapping[str, Tensor]) -> Tensor:
+        """The bytes [K] that a broadcast took on its way to the clients `who`, found before they keep it."""
+        missed = None
+        if SAID in down:
+            heard = self.store.gather(self.data.places(who), DOWNLINK)[HEARD]
+            missed = host(said_to(who, down)) - host(heard)
+        return bytes_of(self.plan.downlink, seen, fetched, missed)
 
     def _open(self, ctx: Context, who: Tensor, down: Broadcast, setting: Surroundings) -> tuple[Tree, Tree, View]:
         """What the clients `who` hear, what they hold, and the view a method gets of them."""
-        seen = seen_by(who, down)
+        seen = seen_by(who, {name: leaf for name, leaf in down.items() if name != SAID})
         state = self.store.gather(self.data.places(who))
         first = self._statistics.expand(len(who), -1)
         buffers = {model: state.get(f"{STATISTICS}.{model}", first) for model in self.method.trains}
@@ -230,10 +230,11 @@ class Clients:
         view = View(setting, ctx.of_parties(who), who, buffers)
         return seen, without(state, *_OURS), view
 
-    def _close(self, who: Tensor, state: Tree, local: View, keeps: bool = True) -> None:
+    def _close(self, who: Tensor, state: Tree, local: View, down: Broadcast, keeps: bool = True) -> None:
         """Keep what the clients `who` hold after a round, now or by `settle`, and charge them for it."""
         kept = {m: local.buffers[m] for m in self.method.trains if local.buffers[m].shape[1]}
-        self._kept = Kept(who, state, state | under(STATISTICS, kept))
+        heard = {HEARD: said_to(who, down)} if SAID in down else {}
+        self._kept = Kept(who, state, state | under(STATISTICS, kept) | heard)
         if keeps:
             self.settle(None)
         self._bill_work(who, local)
@@ -262,6 +263,8 @@ class Clients:
         kept = buffers if len(self._statistics) else {}
         like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}
         state = own | under(STATISTICS, kept) | under("codec", self.plan.codec.memory(like))
+        if self.plan.downlink.updates:
+            state[HEARD] = torch.zeros(len(who), dtype=torch.int64, device=who.device)
         if self.keeps_sent:
             first = {name: row.expand(len(who), *row.shape) for name, row in self._first_sent.items()}
             state |= under("sent", first) | under("mirror", self.plan.codec.copies(like))

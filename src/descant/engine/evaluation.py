@@ -12,7 +12,6 @@ from torch import Tensor
 from descant.context import Context
 from descant.data import Part
 from descant.engine.ledger import KINDS, Ledger
-from descant.engine.links import through
 from descant.engine.measure import measure, obeyed
 from descant.engine.records import Account, Evaluated
 from descant.errors import require
@@ -146,7 +145,7 @@ def models_of(
     ctx: Context, clients: Clients, server: Server, model: Model, who: Tensor, at_once: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The clients `who`, so many at once, with their models [K, d], personal or shared, and statistics [K, b]."""
-    down = through(clients.plan.downlink, ctx.of_server(), server.broadcast(ctx))
+    down = server.told(ctx)
     for some in parts(who, at_once):
         if model == "personal":
             yield some, *clients.personal(ctx, some, down)

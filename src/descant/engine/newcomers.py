@@ -18,7 +18,7 @@ from descant.data import FederatedData
 from descant.draws import uniform
 from descant.engine.clients import Clients
 from descant.engine.ledger import Ledger
-from descant.engine.links import Broadcast, through
+from descant.engine.links import Broadcast
 from descant.engine.returned import message_and_state, models_of
 from descant.engine.server import Server
 from descant.engine.view import View
@@ -58,7 +58,8 @@ class Newcomers(Clients):
         if (first := int(who[0])) in self._adapted:
             return self._adapted[first]
         seen, state, local = self._open(ctx, who, down, self._deployed)
-        self.bill_down(who, seen, self._watch("fetches", self.method.fetches, seen, state, local))
+        fetched = self._watch("fetches", self.method.fetches, seen, state, local)
+        self.ledger.add("bytes_down", self.data.places(who), self.travelled(who, down, seen, fetched))
         for later in range(self.plan.newcomer_rounds):
             now = ctx.at(max(1, ctx.round) + later)
             silent = self._server.silent(now) in (True, "down")
@@ -73,8 +74,7 @@ class Newcomers(Clients):
 def check(method: Method, server: Server, ctx: Context) -> None:
     """Refuse newcomers where a client cannot be served before the server knows it."""
     refuse(method)
-    broadcast = through(server.plan.downlink, ctx.of_server(), server.broadcast(ctx))
-    if any(isinstance(leaf, PerClient) for leaf in broadcast.values()):
+    if any(isinstance(leaf, PerClient) for leaf in server.broadcast(ctx).values()):
         why = "its server sends every client something of its own"
         raise NotTogetherError("newcomers", f"not with the method '{method.name}': {why}")
 

@@ -79,11 +79,10 @@ class Plan:
                     f"'{step.name}' acts on updates, and the method '{method.name}' does not say what it sends "
                     "(`sends`): it would change nothing",
                 )
-        if self.downlink.updates or self.downlink.size(Form((), (), ())) is None:
-            why = "acts on updates" if self.downlink.updates else "does not say how long its payloads are (`size`)"
+        if not self.downlink.updates and self.downlink.size(Form((), (), ())) is None:
             raise SettingError(
-                f"downlink: '{self.downlink.name}' {why}, and a broadcast is a point: it needs a codec of plain "
-                "numbers, such as native or float16"
+                f"downlink: '{self.downlink.name}' does not say how long its payloads are (`size`): take another "
+                "codec of plain numbers, such as native or float16, or one of updates, such as stc"
             )
         if self.aggregator.reads and method.held:
             raise NotTogetherError(

@@ -13,7 +13,7 @@ from descant.draws import uniform
 from descant.engine.attackers import Attackers
 from descant.engine.clients import Clients
 from descant.engine.health import Checkup
-from descant.engine.links import Broadcast, as_heard, through
+from descant.engine.links import Broadcast, as_heard
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError, HealthRecord, RoundRecord
 from descant.engine.server import Server, Taken
@@ -46,7 +46,7 @@ class Round:
         self.look(ctx)
         cohort = self.server.sample(ctx)
         silent = self.server.silent(ctx)
-        down = {} if silent in (True, "down") else self.downlink(ctx, self.server.broadcast(ctx))
+        down = {} if silent in (True, "down") else self.server.told(ctx)
         checkup = self.checkup(ctx)
         mail = self.work(ctx, cohort, down, sends=silent not in (True, "up"), checkup=checkup)
         sent = self.attack(ctx, self.clients.refer(mail, down), down)
@@ -59,18 +59,14 @@ class Round:
         record = self.ledger.close(ctx.round, len(cohort), len(mail.clients) if mail else 0, lost, refused)
         if checkup is None:
             return record, None
-        return record, checkup.record(self.downlink(ctx, self.server.broadcast(ctx)))
+        return record, checkup.record(self.server.told(ctx))
 
     def checkup(self, ctx: Context) -> Checkup | None:
         """What looks at the round's health, where that is due. It hears the server, also in a silent round."""
         health = self.plan.health
         if health is None or not health.due(ctx.round):
             return None
-        return Checkup(health, ctx, self.clients, self.server, self.downlink(ctx, self.server.broadcast(ctx)))
-
-    def downlink(self, ctx: Context, down: Broadcast) -> Broadcast:
-        """What the server says, as it reaches clients."""
-        return through(self.plan.downlink, ctx.of_server(), down)
+        return Checkup(health, ctx, self.clients, self.server, self.server.told(ctx))
 
     def work(
         self, ctx: Context, cohort: Tensor, down: Broadcast, sends: bool, checkup: Checkup | None = None
@@ -146,7 +142,7 @@ class Round:
             if self.method.has_shared:
                 x, buffers = self.server.shared(ctx)
                 return Seen(task, x[None], buffers[None], batched)
-            down = self.downlink(ctx, self.server.broadcast(ctx))
+            down = self.server.told(ctx)
             return Seen(task, *self.clients.personal(ctx, self.attackers.who, down), batched)
 
         data = self.attackers.look(ctx, self.clients.data, sight)
@@ -217,6 +213,6 @@ class Round:
         """The server's answer to those whose messages it took, where the method has one."""
         if not len(senders):
             return
-        reply = self.downlink(ctx, self.server.reply(ctx))
+        reply = self.server.reply(ctx)
         for who in parts(senders, self.at_once) if reply else ():
             self.clients.hear(ctx, who, reply)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.engine.cohort import sample, sample_uniform
+from descant.engine.downlink import DOWNLINK, Downlink
 from descant.engine.links import Broadcast, Parcels, decode, keeps_sent, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
@@ -25,7 +26,7 @@ from descant.mirrors import host, sent
 from descant.state import ClientStore, HeldRows, MappedStore
 from descant.trees import Tree, under, within, without
 
-_OURS = (STATISTICS, "aggregator", "attackers", "run")  # owners of leaves beside the method's
+_OURS = (STATISTICS, DOWNLINK, "aggregator", "attackers", "run")  # owners of leaves beside the method's
 
 
 class Taken(NamedTuple):
@@ -67,7 +68,9 @@ class Server:
         self._keeps_sent = keeps_sent(method, plan)
         self._first_sent = self._watch("first_sent", method.first_sent, ctx) if self._keeps_sent else {}
         asks = plan.codec.updates or self._keeps_sent
-        self._like = sent_like(method, ctx, self.broadcast(ctx)) if asks else {}
+        first_said = self.broadcast(ctx)
+        self._like = sent_like(method, ctx, first_said) if asks else {}
+        self.downlink = Downlink(plan.downlink, ctx, first_said)
         first, N, device = self._first_copies, ctx.clients, ctx.x0.device
         self.copies: ClientStore = (
             MappedStore(N, first, folder / "copies") if folder and self._like else ClientStore(N, first, device)
@@ -83,12 +86,14 @@ class Server:
 
     def tree(self) -> Tree:
         """Everything but rows of clients, for a commit."""
-        return self._state | {STATISTICS: self.statistics} | under("aggregator", self._memory)
+        ours = under("aggregator", self._memory) | under(DOWNLINK, self.downlink.tree())
+        return self._state | {STATISTICS: self.statistics} | ours
 
     def restore(self, tree: Tree) -> None:
         device = self.statistics.device
         tree = {name: leaf.to(device, copy=True) for name, leaf in tree.items()}
         self.statistics, self._memory = tree[STATISTICS], within("aggregator", tree)
+        self.downlink.restore(within(DOWNLINK, tree))
         self._state = without(tree, *_OURS)
 
     def sample(self, ctx: Context) -> Tensor:
@@ -119,13 +124,17 @@ class Server:
         down = broadcast_of(self.method, self._watch("broadcast", self.method.broadcast, self.view(ctx)))
         return down | {STATISTICS: self.statistics} if self.spreads else down
 
+    def told(self, ctx: Context) -> dict[str, Tensor | PerClient]:
+        """The broadcast, as clients hear it."""
+        return self.downlink.heard(ctx, self.broadcast(ctx))
+
     def silent(self, ctx: Context) -> bool | Literal["up", "down"]:
         """Whether nothing travels in a round, or nothing one way."""
         return self._watch("silent", self.method.silent, self.view(ctx))
 
     def reply(self, ctx: Context) -> dict[str, Tensor | PerClient]:
         """What the server answers to those whose messages it took."""
-        return self._watch("reply", self.method.reply, self.view(ctx))
+        return self.downlink.answered(ctx, self._watch("reply", self.method.reply, self.view(ctx)))
 
     def shared(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """The global model [d] and its running statistics [b]."""
@@ -164,6 +173,8 @@ class Server:
         self._state = {n: leaf.contiguous() for n, leaf in state.items() if n not in self.method.held}
         if finite is None or not bool(finite.all()):
             self._check_finite()
+        if self.plan.downlink.updates:
+            self.downlink.say(ctx, self.broadcast(ctx))
         return taken.figures
 
     def foresee(self, ctx: Context, mail: Mail) -> Taken | None:

@@ -14,7 +14,6 @@ from descant.data import FederatedData
 from descant.engine.attackers import Attackers
 from descant.engine.clients import Clients
 from descant.engine.evaluation import Sees, evaluate
-from descant.engine.links import through
 from descant.engine.newcomers import Newcomers, check
 from descant.engine.plan import Plan
 from descant.engine.records import (
@@ -164,8 +163,7 @@ class Simulation:
     def personal(self, who: Tensor) -> tuple[Tensor, Tensor]:
         """The models [K, d] that the clients `who` deploy now, and their running statistics [K, b]."""
         ctx = self.context(self.round)
-        told = through(self.plan.downlink, ctx.of_server(), self.server.broadcast(ctx))
-        return self.clients.personal(ctx, who, told)
+        return self.clients.personal(ctx, who, self.server.told(ctx))
 
     def shared(self) -> tuple[Tensor, Tensor]:
         """The global model [d] and its running statistics [b]."""

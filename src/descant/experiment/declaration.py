@@ -122,7 +122,8 @@ class Settings(Declaration):
         accepts="Codec | Spec",
     )
     downlink: Codec = setting(
-        "how broadcasts become bytes on their way down: a codec of plain numbers.",
+        "how broadcasts become bytes on their way down: a codec of plain numbers, or one of updates, by which the "
+        "server says how its broadcast moved.",
         "result",
         PartOf("codecs"),
         "native",

@@ -103,7 +103,8 @@ def simulate(
             to the aggregate): every so many rounds, in a list of rounds, or a `Health` that says more.
         aggregator: how the server combines messages, by object, name or spec; several in a row as a list.
         codec: how messages become bytes on their way up, by object, name or spec.
-        downlink: how broadcasts become bytes on their way down: a codec of plain numbers.
+        downlink: how broadcasts become bytes on their way down: a codec of plain numbers, or one of updates, by
+            which the server says how its broadcast moved.
         attacks: what malicious clients do: one attack or several, by object, name or spec, or a paper's by the name
             of a preset, as in lp-proj/sign-flip.
         malicious: which clients attack: how many or a share of all, drawn by the seed, or a list of their numbers.

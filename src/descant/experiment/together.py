@@ -13,6 +13,7 @@ from descant.attacks import Attack
 from descant.context import Context
 from descant.data import FederatedData, Part
 from descant.engine import Health, Plan
+from descant.engine.downlink import check as check_downlink
 from descant.engine.newcomers import Parties, refuse
 from descant.engine.statistics import refuse_statistics
 from descant.errors import NoFiguresWarning, NotTogetherError, SettingError, TaskError, renamed
@@ -64,6 +65,7 @@ def check_together(task: Task, parties: Parties, method: Method, plan: Plan) -> 
             told = [field.name for field in fields(attack)]
             raise renamed(error, f"attacks[{i}] ({attack.name})", told) from None
     _check_readings(task, len(data), method, plan)
+    check_downlink(plan.downlink, method, Context(0, plan.seed, len(data), task.layout, task.start(), 0))
     check_tokens(task, parties.everyone)
     _check_outputs(task, parties.everyone, method)
     opens = [attack.name for attack in plan.attacks if type(attack).probe is not Attack.probe]

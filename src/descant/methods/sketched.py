@@ -154,7 +154,8 @@ class PFed1BS(Descent):
     @property
     def refuses(self) -> Mapping[str, str]:
         votes = "its messages are votes, and what a codec leaves out or changes would be votes, too"
-        return {"codec": votes, "newcomers": "what the server says is of the round before, and of its sketch"}
+        said = "what the server says is of the round before, and of its sketch"
+        return {"codec": votes, "downlink": "the server says bits, as few as they can be", "newcomers": said}
 
     @property
     def rounding(self) -> Rounding | None:

@@ -1,0 +1,153 @@
+"""The way of a broadcast: as it is, or as how it moved since everybody heard it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from descant.codecs import Codec, Native
+from descant.context import Context
+from descant.engine.links import REFUSED, Broadcast, through
+from descant.engine.records import CollapseError
+from descant.engine.statistics import STATISTICS
+from descant.errors import NotTogetherError
+from descant.mail import Form, Mail
+from descant.methods import Method, PerClient, ServerView
+from descant.methods.base import whole
+from descant.mirrors import host, sent, spread
+from descant.trees import Tree, under, within
+
+SAID = "said so far"  # a leaf of what the server tells: the bytes of all that it said. It is on nobody's bill
+DOWNLINK = "downlink"  # the owner of what both ends keep for it
+HEARD = f"{DOWNLINK}.heard"  # how much of all that was said a client had heard when it took part last
+
+
+class Downlink:
+    """How the server's broadcasts reach clients, and what that takes.
+
+    A codec of plain numbers rounds each broadcast by itself. With one of updates everybody keeps what they know of
+    a broadcast, u, from its start on. After each step, which makes it b, the server says C(b - u), and all go on
+    from u + what arrives: what was left out is in the next update anyway (EF21-P, Gruntkowska et al., 2023,
+    Algorithm 1; for u alike, error feedback on the server: Tang et al., 2019, DoubleSqueeze). Clients hear and
+    answer u. Who missed some of what was said fetches that, or u whole where it is shorter.
+    """
+
+    def __init__(self, codec: Codec, ctx: Context, first: Broadcast) -> None:
+        self.codec, self.device = codec, ctx.x0.device
+        self._known: Tree = {}  # u
+        self._memory: Tree = {}  # of the codec's half on the server
+        self._copies: Tree = {}  # of its other half, the same for all who listen
+        self._said = 0  # bytes
+        if codec.updates:
+            self._known = {name: leaf.clone() for name, leaf in moving(first).items()}
+            like = {_address(name): leaf[None] for name, leaf in self._known.items()}
+            self._memory, self._copies = codec.memory(like), codec.copies(like)
+
+    def tree(self) -> Tree:
+        """What is kept, for a commit."""
+        if not self.codec.updates:
+            return {}
+        parts = under("known", self._known) | under("memory", self._memory) | under("copies", self._copies)
+        return parts | {"said": torch.tensor(self._said)}
+
+    def restore(self, tree: Tree) -> None:
+        if self.codec.updates:
+            self._known, self._said = within("known", tree), int(tree["said"])
+            self._memory, self._copies = within("memory", tree), within("copies", tree)
+
+    def heard(self, ctx: Context, down: Broadcast) -> dict[str, Tensor | PerClient]:
+        """A broadcast as clients hear it."""
+        if not self.codec.updates:
+            return through(self.codec, ctx.of_server(), down)
+        known = {name: self._known[name] for name in moving(down)}
+        return {**down, **known, SAID: sent(torch.tensor(self._said), self.device)}
+
+    def answered(self, ctx: Context, reply: Broadcast) -> dict[str, Tensor | PerClient]:
+        """A reply as its clients hear it. Codecs of updates leave it as it is: nobody knows another one."""
+        return dict(reply) if self.codec.updates else through(self.codec, ctx.of_server(), reply)
+
+    def say(self, ctx: Context, down: Broadcast) -> None:
+        """After a step: say how the broadcast moved, with a codec of updates."""
+        leaves = {_address(name): leaf[None] for name, leaf in moving(down).items()}
+        known = {_address(name): leaf[None] for name, leaf in self._known.items()}
+        speaker, server = torch.zeros(1, dtype=torch.int64, device=self.device), ctx.of_server()
+        mail = replace(Mail.of(leaves, speaker, server), references=known, since_last=tuple(known))
+        try:
+            memory, payloads = self.codec.encode(server, self._memory, mail)
+            blank = replace(mail, leaves=mail.form.blank(1, self.device))
+            copies, arrived = self.codec.decode(server, self._copies, payloads, blank)
+        except torch.OutOfMemoryError:
+            raise
+        except REFUSED as error:
+            raise CollapseError(f"the server's broadcast cannot be encoded: {error}") from error
+        self._memory, self._copies, self._said = memory, copies, self._said + len(payloads[0])
+        self._known = {name: arrived[_address(name)][0] for name in self._known}
+
+
+def moves(name: str, leaf: Tensor | PerClient) -> bool:
+    """Whether the server may say how a leaf of its broadcast moved: a vector of numbers, the same for all.
+
+    Running statistics travel whole, as they do on their way up.
+    """
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() > 0 and name != STATISTICS
+
+
+def moving(down: Broadcast) -> Tree:
+    """The leaves of a broadcast of which the server may say how they moved."""
+    return {name: leaf for name, leaf in down.items() if isinstance(leaf, Tensor) and moves(name, leaf)}
+
+
+def said_to(who: Tensor, down: Broadcast) -> Tensor:
+    """The bytes [K] of all that the server has said so far, to each of the clients `who` that hear it."""
+    said = down[SAID]
+    assert isinstance(said, Tensor)
+    return spread(said, len(who))
+
+
+def bytes_of(codec: Codec, seen: Tree, fetched: Mapping[str, Tensor], missed: Tensor | None) -> Tensor:
+    """The bytes [K] that a broadcast, `seen` by K clients, takes to each: its leaves, or as much as is `fetched`.
+
+    Of leaves that clients know as they were, what they `missed` (bytes [K]) travels where that is shorter.
+    """
+    plain = Native() if codec.updates else codec
+    total = anew = torch.zeros(1, dtype=torch.int64)
+    for name, leaf in seen.items():
+        size = plain.size(Form.of({name: leaf}))
+        assert size is not None
+        amount = size if name not in fetched else size * host(fetched[name]) // max(1, whole(leaf))
+        if missed is not None and moves(name, leaf[0]):
+            anew = anew + amount
+        else:
+            total = total + amount
+    return total if missed is None else total + torch.minimum(missed, anew)
+
+
+def check(codec: Codec, method: Method, ctx: Context) -> None:
+    """Refuse a codec of updates where the server cannot say how its broadcast moves; `ctx` is that of the start."""
+    if not codec.updates:
+        return
+    server = ctx.of_server()
+    first = method.broadcast(ServerView(method.server_start(server), server))
+    said = f"'{codec.name}' says how a broadcast moves, and the method '{method.name}'"
+    plain = "use a codec of plain numbers, such as native or float16"
+    if method.turns:
+        raise NotTogetherError("downlink", f"{said} speaks of another subspace in each round: {plain}")
+    if any(isinstance(leaf, PerClient) for leaf in first.values()):
+        raise NotTogetherError("downlink", f"{said} tells every client something of its own: {plain}")
+    if not moving(first):
+        raise NotTogetherError("downlink", f"{said} broadcasts no vector: {plain}")
+    for name, leaf in moving(first).items():
+        if (why := codec.unsettled(leaf.numel())) is not None:
+            raise NotTogetherError(
+                "downlink",
+                f"'{codec.name}' says how the broadcast '{name}' moved since it was heard last, and the error of "
+                f"that may grow from round to round: {why}",
+            )
+
+
+def _address(name: str) -> str:
+    """What a leaf is called in what the server says, so that its draws are not those of a client's message."""
+    return f"broadcast {name}"
