@@ -77,6 +77,7 @@ BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
 # Shares of the parameters where a client misses more rounds than in 40, so that all bytes are a hundredth as well.
 ON_CIFAR = {0.037: 0.0355, 0.0036: 0.0034, 0.111: 0.1065, 0.0108: 0.0102, 0.0952: 0.0913, 0.00926: 0.00875}
 TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
+STC: Spec = {"name": "stc", "share": 0.0127}  # both ways, all that travels is a 105th of what Ditto sends
 # What a method is given, and the two values of the field that it is known by. Shares of m are of the parameters.
 MOMENTUM = ("beta", 0.0, 0.6)
 DENSE = {"name": "dense", "fresh": True}  # subspaces
@@ -119,6 +120,7 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "lp-proj-2": ({"name": "lp-proj", "p": 2, "dim": 50}, ("lam", 0.1, 1.0)),
     "pFed1BS": ({"name": "pfed1bs", "m": 0.32}, ("lam", 0.0005, 0.5)),
     "pFedLMS": ({"name": "pfedlms", "m": 0.107}, ("lam", 0.005, 0.15)),
+    "Ditto, stc both ways, two rates": ({"name": "ditto", "run": {"codec": STC, "downlink": STC}}, APART),
 }
 AGGREGATORS = {"mean": "mean", "median": "coordinate-median", "geometric": "geometric-median"}
 AGGREGATORS |= {"trimmed": "trimmed-mean", "clipped": "norm-clipping", "Krum": "multi-krum"}
