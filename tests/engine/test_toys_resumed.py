@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Method, dict[str, Any]]] = {
     "sparse flame": (FLAME(**LOCAL), {"codec": TopK(share=0.1), "lost": 0.3}),
     "sparse fedadmm": (FedADMM(**LOCAL), {"codec": TopK(share=0.1), "lost": 0.3}),
     "both ways": (AVG, {"codec": SparseTernary(share=0.2), "downlink": SparseTernary(share=0.2), "lost": 0.2}),
-    "lbgm down": (Scaffold(**LOCAL), {"downlink": LBGM(delta=0.5)}),
+    "dgc down": (Scaffold(**LOCAL), {"downlink": DGC(share=0.1, warmup=6)}),
     "float16": (AVG, {"codec": Float16(), "downlink": Float16()}),
     "refused": (AVG, {"codec": Spoiled(share=0.2, bad=(1, 5))}),
     "not encoded": (FedAvg(**LOCAL, weighted=False), {"codec": Unable(bad=(2,)), "secret": 4}),

@@ -30,33 +30,31 @@ class Downlink:
 
     A codec of plain numbers rounds each broadcast by itself. With one of updates everybody keeps what they know of
     a broadcast, u, from its start on. After each step, which makes it b, the server says C(b - u), and all go on
-    from u + what arrives: what was left out is in the next update anyway (EF21-P, Gruntkowska et al., 2023,
-    Algorithm 1; for u alike, error feedback on the server: Tang et al., 2019, DoubleSqueeze). Clients hear and
-    answer u. Who missed some of what was said fetches that, or u whole where it is shorter.
+    from u + what arrives (EF21-P, Gruntkowska et al., 2023). Clients hear and answer u. Where the server adds up
+    how they moved, what was left out stays in b, as with error feedback on the server. Who missed some of what was
+    said fetches that, or u whole where it is shorter.
     """
 
     def __init__(self, codec: Codec, ctx: Context, first: Broadcast) -> None:
         self.codec, self.device = codec, ctx.x0.device
         self._known: Tree = {}  # u
-        self._memory: Tree = {}  # of the codec's half on the server
-        self._copies: Tree = {}  # of its other half, the same for all who listen
+        self._memory: Tree = {}  # of the codec
         self._said = 0  # bytes
         if codec.updates:
             self._known = {name: leaf.clone() for name, leaf in moving(first).items()}
-            like = {_address(name): leaf[None] for name, leaf in self._known.items()}
-            self._memory, self._copies = codec.memory(like), codec.copies(like)
+            self._memory = codec.memory({_address(name): leaf[None] for name, leaf in self._known.items()})
 
     def tree(self) -> Tree:
         """What is kept, for a commit."""
         if not self.codec.updates:
             return {}
-        parts = under("known", self._known) | under("memory", self._memory) | under("copies", self._copies)
-        return parts | {"said": torch.tensor(self._said)}
+        said = {"said": torch.tensor(self._said)}
+        return said | under("known", self._known) | under("memory", self._memory)
 
     def restore(self, tree: Tree) -> None:
         if self.codec.updates:
             self._known, self._said = within("known", tree), int(tree["said"])
-            self._memory, self._copies = within("memory", tree), within("copies", tree)
+            self._memory = within("memory", tree)
 
     def heard(self, ctx: Context, down: Broadcast) -> dict[str, Tensor | PerClient]:
         """A broadcast as clients hear it."""
@@ -78,12 +76,12 @@ class Downlink:
         try:
             memory, payloads = self.codec.encode(server, self._memory, mail)
             blank = replace(mail, leaves=mail.form.blank(1, self.device))
-            copies, arrived = self.codec.decode(server, self._copies, payloads, blank)
+            _, arrived = self.codec.decode(server, {}, payloads, blank)
         except torch.OutOfMemoryError:
             raise
         except REFUSED as error:
             raise CollapseError(f"the server's broadcast cannot be encoded: {error}") from error
-        self._memory, self._copies, self._said = memory, copies, self._said + len(payloads[0])
+        self._memory, self._said = memory, self._said + len(payloads[0])
         self._known = {name: arrived[_address(name)][0] for name in self._known}
 
 
@@ -127,7 +125,7 @@ def bytes_of(codec: Codec, seen: Tree, fetched: Mapping[str, Tensor], missed: Te
 
 def check(codec: Codec, method: Method, ctx: Context) -> None:
     """Refuse a codec of updates where the server cannot say how its broadcast moves; `ctx` is that of the start."""
-    if not codec.updates:
+    if not codec.updates or method.mute:
         return
     server = ctx.of_server()
     first = method.broadcast(ServerView(method.server_start(server), server))
@@ -137,6 +135,13 @@ def check(codec: Codec, method: Method, ctx: Context) -> None:
         raise NotTogetherError("downlink", f"{said} speaks of another subspace in each round: {plain}")
     if any(isinstance(leaf, PerClient) for leaf in first.values()):
         raise NotTogetherError("downlink", f"{said} tells every client something of its own: {plain}")
+    if codec.copies({"leaf": torch.zeros(1, 8)}):
+        who = "who takes part now and then would not have it"
+        raise NotTogetherError(
+            "downlink", f"'{codec.name}' needs what it said before, and {who}: take another codec"
+        )
+    if method.unbounded:
+        raise NotTogetherError("downlink", f"{said} lets its state overflow: {plain}")
     if not moving(first):
         raise NotTogetherError("downlink", f"{said} broadcasts no vector: {plain}")
     for name, leaf in moving(first).items():

@@ -37,7 +37,7 @@ class Health(Checked):
 
     - its jump ||next - local||, where next is what its next work starts from (Figure 1 of Fed+). It is 0 where a
       client goes on from its own model;
-    - its distance ||aggregate - local||, which is the jump where everyone starts from the shared model;
+    - its distance ||aggregate - local||, which is the jump where everyone starts from the shared model as it is;
     - its loss on a `part` of its data at some `points` of the line (1 - theta) local + theta aggregate (Figure 3),
       and that of the model which its work began with (the figure's dashed line).
 

@@ -79,6 +79,12 @@ class Plan:
                     f"'{step.name}' acts on updates, and the method '{method.name}' does not say what it sends "
                     "(`sends`): it would change nothing",
                 )
+        if self.downlink.updates and self.own_start:
+            raise NotTogetherError(
+                "downlink",
+                f"'{self.downlink.name}' says how a broadcast moved from the model that all begin with, and with "
+                "own_start every client begins with another: use a codec of plain numbers, such as float16",
+            )
         if not self.downlink.updates and self.downlink.size(Form((), (), ())) is None:
             raise SettingError(
                 f"downlink: '{self.downlink.name}' does not say how long its payloads are (`size`): take another "

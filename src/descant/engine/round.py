@@ -139,7 +139,8 @@ class Round:
 
         def sight() -> Seen:
             task, batched = self.clients.task, not isinstance(self.clients.execution, Loop)
-            if self.method.has_shared:
+            deployed = not self.method.personalizes and not self.plan.downlink.exact  # as it was heard
+            if self.method.has_shared and not deployed:
                 x, buffers = self.server.shared(ctx)
                 return Seen(task, x[None], buffers[None], batched)
             down = self.server.told(ctx)

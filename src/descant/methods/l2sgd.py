@@ -10,7 +10,7 @@ from torch import Tensor
 
 from descant.context import Context
 from descant.errors import require
-from descant.mail import LAST, Sent, difference, position
+from descant.mail import LAST, Sent, position
 from descant.methods.base import Aggregate, Gradient, LocalView, Messages, PerClient, ServerView, Tree, Work
 from descant.methods.descent import Descent
 from descant.methods.optimizers import Down
@@ -97,7 +97,7 @@ class MRMTL(Descent):
 
     v_k <- v_k - lr (grad f_k(v_k) + lam (v_k - w)), and w <- w + S/N mean of v_k - w over the S senders among N
     clients: with everyone in each round w is the mean. This is what the code of Ditto's authors runs under the
-    name L2SGD. Sends v_k - w. `lam` weighs the tie: 0 is local training.
+    name L2SGD. Sends v_k. `lam` weighs the tie: 0 is local training.
     """
 
     name: ClassVar[str] = "mr-mtl"
@@ -123,14 +123,14 @@ class MRMTL(Descent):
 
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         v = local.run(self.step, state["v"], down["w"], work=self.work, role="personal")
-        return {"delta": v - down["w"]}, {"v": v}
+        return {"v": v}, {"v": v}
 
     def step(self, v: Tensor, grad: Gradient, w: Tensor) -> Down:
         return self.down(v, self.slope(v, grad) + self.lam * (v - w))
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
-        share = len(messages.clients) / server.ctx.clients
-        return {"w": server["w"] + share * aggregate({"delta": messages["delta"]})["delta"]}
+        share, w = len(messages.clients) / server.ctx.clients, server["w"]
+        return {"w": w + share * (aggregate({"v": messages["v"]})["v"] - w)}
 
     def personal(self, down: Tree, state: Tree, local: LocalView) -> Tensor:
         return state["v"]
@@ -140,4 +140,4 @@ class MRMTL(Descent):
 
     @property
     def sends(self) -> Mapping[str, Sent]:
-        return {"delta": difference(of="w")}
+        return {"v": position(since="w")}
