@@ -203,7 +203,7 @@ OVERRIDES: list[tuple[str, str]] = [
     ("aggregator=fractions:Fraction", "'fractions:Fraction' is no aggregator"),
     ("codec={name: top-k, share: 0}", "codec.share = 0"),
     ("codec=zip", "codec: there is no codec called 'zip'"),
-    ("downlink={name: qsgd, norm: l2}", "downlink: 'qsgd' says how the broadcast 'w' moved"),
+    ("downlink={name: qsgd, norm: l2, levels: 1}", "downlink: 'qsgd' says how the broadcast 'w' moved"),
     ("attacks=[3]", "attacks[0] = 3"),
     ("attacks=sign-flop", "Did you mean 'sign-flip'?"),
     ("attacks=sign-flip", "say who attacks"),

@@ -236,7 +236,8 @@ class Hush(Descent):
 
     @property
     def refuses(self) -> Mapping[str, str]:
-        return {"downlink": "clients build the shared model from what the server says, which `bits` rounds already"}
+        said = "clients build the shared model from what the server says, which `bits` rounds: leave it native"
+        return {"downlink": said}
 
     @property
     def rounding(self) -> Rounding | None:

@@ -155,7 +155,8 @@ class PFed1BS(Descent):
     def refuses(self) -> Mapping[str, str]:
         votes = "its messages are votes, and what a codec leaves out or changes would be votes, too"
         said = "what the server says is of the round before, and of its sketch"
-        return {"codec": votes, "downlink": "the server says bits, as few as they can be", "newcomers": said}
+        bits = "the server says bits, as few as they can be: leave it native"
+        return {"codec": votes, "downlink": bits, "newcomers": said}
 
     @property
     def rounding(self) -> Rounding | None:
