@@ -166,8 +166,10 @@ def test_compressed_methods_send_less_and_are_personalized(tmp_path: Path) -> No
     compared = dc.compare(EXAMPLES / "compressed.yaml", seeds=1, rounds=12, out=tmp_path, evaluate={"every": 12})
     runs = {label: run for label, (run,) in compared.runs.items()}
     sent = {label: run.summary()["bytes_up"] for label, run in runs.items()}
-    assert list(runs) == ["plain", "QSGD", "DGC", "sketch", "LBGM"]
+    assert list(runs) == ["plain", "QSGD", "DGC", "sketch", "LBGM", "STC, both ways"]
     assert sent.pop("plain") == 12 * 10 * 610 * 4 > max(sent.values())
+    heard = {label: run.summary()["bytes_down"] for label, run in runs.items()}
+    assert heard.pop("STC, both ways") * 2 < min(heard.values()) == max(heard.values()) == 12 * 10 * 610 * 4
     for run in runs.values():
         personal, shared = (
             run.history.figure(model, 12, "test_accuracy")["mean"] for model in ("personal", "shared")
