@@ -136,8 +136,8 @@ def check(codec: Codec, method: Method, ctx: Context) -> None:
     if any(isinstance(leaf, PerClient) for leaf in first.values()):
         raise NotTogetherError("downlink", f"{said} tells every client something of its own: {plain}")
     if codec.copies({"leaf": torch.zeros(1, 8)}):
-        why = "repeats what it said before, which a client that was not there does not have"
-        raise NotTogetherError("downlink", f"'{codec.name}' {why}: take another codec, such as stc or top-k")
+        absent = "repeats what it said before, which a client that was not there does not have"
+        raise NotTogetherError("downlink", f"'{codec.name}' {absent}: take another codec, such as stc or top-k")
     if method.unbounded:
         raise NotTogetherError("downlink", f"{said} lets its state overflow: {plain}")
     if not moving(first):
