@@ -21,7 +21,7 @@ from descant.trees import Tree
 
 @dataclass(frozen=True, kw_only=True)
 class SparseTernary(Feedback):
-    """Sparse ternary compression, STC (Sattler et al., 2019), Algorithms 1 and 2, with error feedback.
+    """Sparse ternary compression, STC (Sattler et al., 2019), with error feedback.
 
     The share `share` of an update's entries that are largest, at least one, become mu sign(p_i) with mu the mean of
     their sizes, and the others zero. What that leaves out stays with the sender and is added to its next update,

@@ -68,9 +68,9 @@ class Server:
         self._keeps_sent = keeps_sent(method, plan)
         self._first_sent = self._watch("first_sent", method.first_sent, ctx) if self._keeps_sent else {}
         asks = plan.codec.updates or self._keeps_sent
-        first_said = self.broadcast(ctx)
-        self._like = sent_like(method, ctx, first_said) if asks else {}
-        self.downlink = Downlink(plan.downlink, ctx, first_said)
+        told = self.broadcast(ctx)
+        self._like = sent_like(method, ctx, told) if asks else {}
+        self.downlink = Downlink(plan.downlink, ctx, told)
         first, N, device = self._first_copies, ctx.clients, ctx.x0.device
         self.copies: ClientStore = (
             MappedStore(N, first, folder / "copies") if folder and self._like else ClientStore(N, first, device)
