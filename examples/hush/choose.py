@@ -1,11 +1,11 @@
 """Hush and its rivals with the same number of trials: settings files for `descant compare`.
 
-    descant compare examples/hush/mnist-20.yaml --out runs/trials --set device=cuda     twelve settings a method
+    python examples/hush/choose.py trials mnist-20 > trials.yaml                        twelve settings a method
+    descant compare trials.yaml --out runs/trials --set device=cuda
     python examples/hush/choose.py best mnist-20 runs/trials > best.yaml                the best of each, five seeds
     descant compare best.yaml --out runs/mnist-20 --set device=cuda
     python examples/hush/table.py runs/mnist-20                                         beside Ditto, seed by seed
 
-    python examples/hush/choose.py trials mnist-20 > examples/hush/mnist-20.yaml        writes a file of trials anew
     python examples/hush/choose.py trials mnist-20 Local "two rates" > some.yaml        of some methods alone
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
     python examples/hush/choose.py attacks runs/trials-60 > attacks.yaml    what trials of mnist-60 chose, attacked
@@ -77,7 +77,11 @@ BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
 # Shares of the parameters where a client misses more rounds than in 40, so that all bytes are a hundredth as well.
 ON_CIFAR = {0.037: 0.0355, 0.0036: 0.0034, 0.111: 0.1065, 0.0108: 0.0102, 0.0952: 0.0913, 0.00926: 0.00875}
 TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
-STC: Spec = {"name": "stc", "share": 0.0127}  # both ways, all that travels is a 105th of what Ditto sends
+# Both ways, or up with stc down, all that travels is about a 105th of what Ditto sends.
+STC: Spec = {"name": "stc", "share": 0.0127}
+FEW: Spec = {"name": "top-k", "share": 0.00265}
+DGC: Spec = {"name": "dgc", "share": 0.00265, "warmup": 0, "beta": 0.6}  # its momentum is with the clients
+SKETCH: Spec = {"name": "sketch", "rows": 3, "columns": 0.0006, "share": 0.0017}
 # What a method is given, and the two values of the field that it is known by. Shares of m are of the parameters.
 MOMENTUM = ("beta", 0.0, 0.6)
 DENSE = {"name": "dense", "fresh": True}  # subspaces
@@ -121,6 +125,10 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "pFed1BS": ({"name": "pfed1bs", "m": 0.32}, ("lam", 0.0005, 0.5)),
     "pFedLMS": ({"name": "pfedlms", "m": 0.107}, ("lam", 0.005, 0.15)),
     "Ditto, stc both ways, two rates": ({"name": "ditto", "run": {"codec": STC, "downlink": STC}}, APART),
+    "Ditto, stc without momentum": ({"name": "ditto", "beta": 0.0, "run": {"codec": STC, "downlink": STC}}, APART),
+    "Ditto, top-k both ways": ({"name": "ditto", "run": {"codec": FEW, "downlink": FEW}}, APART),
+    "Ditto, dgc up, stc down": ({"name": "ditto", "beta": 0.0, "run": {"codec": DGC, "downlink": STC}}, APART),
+    "Ditto, sketch up, stc down": ({"name": "ditto", "run": {"codec": SKETCH, "downlink": STC}}, APART),
 }
 AGGREGATORS = {"mean": "mean", "median": "coordinate-median", "geometric": "geometric-median"}
 AGGREGATORS |= {"trimmed": "trimmed-mean", "clipped": "norm-clipping", "Krum": "multi-krum"}
@@ -166,7 +174,7 @@ def spec(name: str, given: Spec, lr: float, **known: Any) -> Spec:
     times = known.pop("times", None)
     shared = lr if times is None else float(f"{times * lr:.3g}")
     if given["name"] == "ditto":  # its solver has the momentum
-        beta = known.pop("beta", 0.0 if times is None else 0.6)
+        beta = known.pop("beta", made.pop("beta", 0.0 if times is None else 0.6))
         made["solver"] = ({"name": "fedavgm", "beta": beta} if beta else {"name": "fedavg"}) | work | {"lr": shared}
     elif times is not None:
         made["shared_lr"] = shared
