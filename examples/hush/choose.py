@@ -8,7 +8,7 @@
 
     python examples/hush/choose.py trials mnist-20 Local "two rates" > some.yaml        of some methods alone
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
-    python examples/hush/choose.py attacks runs/trials-60 > attacks.yaml    what trials of mnist-60 chose, attacked
+    python examples/hush/choose.py attacks mnist-60 runs/trials-60 > attacks.yaml    what its trials chose, attacked
 
 Each method is tried with six rates and two values of what it is known by, or with twelve rates, on three seeds that
 are not among the five. Those with two rates have four for the personal models and once, twice and four times that
@@ -243,22 +243,22 @@ def best(name: str, folders: list[Path]) -> Spec:
     return settings(name, chosen(name, folders), LAST.get(name, 5))
 
 
-def attacks(folders: list[Path]) -> Spec:
-    """Ditto and Hush as the trials of mnist-60 chose them, without attackers, each with every aggregator."""
-    kept = chosen("mnist-60", folders)
+def attacks(name: str, folders: list[Path]) -> Spec:
+    """Ditto and Hush as the trials of a data set chose them, without attackers, each with every aggregator."""
+    kept = chosen(name, folders)
     two = {"Ditto": "Ditto, two rates", "Hush": "Hush 1/10, two rates"}
     if absent := [label for label in ("Local", *two.values()) if label not in kept]:
         raise SystemExit(f"no trial to take from {', '.join(map(str, folders))}: {'; '.join(absent)}")
     methods: dict[str, Spec] = {"Local": kept["Local"]}
-    for name, label in two.items():
+    for method, label in two.items():
         for called, aggregator in AGGREGATORS.items():
             made = dict(kept[label]) | {"run": {"aggregator": aggregator}}
             if "solver" in made:  # means are plain: attackers could claim any weight
                 made["solver"] = made["solver"] | {"weighted": False}
             else:
                 made["weighted"] = False
-            methods[f"{name}, {called}"] = made
-    return settings("mnist-60", methods, 5) | {"fractions": [0, 0.2], "attacks": ATTACKS}
+            methods[f"{method}, {called}"] = made
+    return settings(name, methods, LAST.get(name, 5)) | {"fractions": [0, 0.2], "attacks": ATTACKS}
 
 
 def parts(name: str, lr: float) -> Spec:
@@ -268,15 +268,15 @@ def parts(name: str, lr: float) -> Spec:
 
 def main() -> None:
     what, *given = sys.argv[1:] or [""]
-    named = what in ("trials", "best", "parts") and given and given[0] in DATA
+    named = bool(given) and given[0] in DATA
     if named and what == "trials":
         made = all_trials(given[0], given[1:])
     elif named and what == "parts" and len(given) == 2 and given[1].replace(".", "", 1).isdigit():
         made = parts(given[0], float(given[1]))
     elif named and what == "best" and len(given) > 1:
         made = best(given[0], [Path(folder) for folder in given[1:]])
-    elif what == "attacks" and given:
-        made = attacks([Path(folder) for folder in given])
+    elif named and what == "attacks" and len(given) > 1:
+        made = attacks(given[0], [Path(folder) for folder in given[1:]])
     else:
         raise SystemExit(f"{__doc__}\nData: {', '.join(DATA)}")
     print(yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=150), end="")

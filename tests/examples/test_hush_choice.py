@@ -111,7 +111,7 @@ def test_attacks_take_the_two_rates_that_trials_chose(tmp_path: Path) -> None:
     assert len(settings["methods"]) == 36 and len(local) == 12
     few = {k: settings["methods"][k] for k in (*list(local)[:1], *list(settings["methods"])[12::8])}  # some of each
     list(comparison(settings | {"methods": few}, tmp_path / "trials").run())
-    (tmp_path / "attacks.yaml").write_text(python("hush/choose.py", "attacks", "trials", cwd=tmp_path))
+    (tmp_path / "attacks.yaml").write_text(python("hush/choose.py", "attacks", "mnist-60", "trials", cwd=tmp_path))
     made, as_it_is = read_settings(tmp_path / "attacks.yaml"), read_settings(EXAMPLES / "hush" / "attacks.yaml")
     assert list(made["methods"]) == list(as_it_is["methods"])
     assert (made["attacks"], made["fractions"]) == (as_it_is["attacks"], as_it_is["fractions"])
@@ -131,7 +131,8 @@ def test_attacks_take_the_two_rates_that_trials_chose(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (("attacks", "nothing"), "no trial to take from nothing: none was run"),
+        (("attacks", "mnist-20", "nothing"), "no trial to take from nothing: none was run"),
+        (("attacks", "runs/trials"), "Data: mnist-20, mnist-60"),
         (("best", "mnist-20", "nothing"), "no trial to take from nothing"),
         (("trials", "mnist-20", "Nope"), "no method has Nope in its label. There are: Local; Ditto"),
         (("parts", "mnist-20", "fast"), "Data: mnist-20, mnist-60"),
