@@ -70,8 +70,7 @@ def test_rounded_to_the_nearest_the_mean_over_rotations_is_right(count: int) -> 
         turned = rotated(v, key)
         span = fitting(turned, count)
         points = nearest(turned, span, count)
-        longer = unbiased(turned, span, count)
-        y = on_grid(points, longer, count)
+        y = on_grid(points, unbiased(turned, points, span, count), count)
         assert float((y * turned).sum()) == pytest.approx(float(v.square().sum()), rel=1e-12)
         read.append(rotated_back(y, key))
     every = torch.cat(read)
@@ -83,13 +82,18 @@ def test_rounded_to_the_nearest_the_mean_over_rotations_is_right(count: int) -> 
         assert left == pytest.approx(torch.pi / 2 - 1, rel=0.05)
 
 
+def longer(v: torch.Tensor, bits: int) -> torch.Tensor:
+    span = fitting(v, bits)
+    return unbiased(v, nearest(v, span, bits), span, bits)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e-165, 1e160, 1e300])
 def test_a_span_is_made_longer_by_as_much_whatever_the_size_of_numbers(scale: float) -> None:
     v = torch.tensor([[0.9, -0.7, 0.3, -1.0, 0.55, 0.2]], dtype=torch.float64)
-    plain, scaled = (unbiased(x, fitting(x, 2), 2) / fitting(x, 2) for x in (v, v * scale))
+    plain, scaled = (longer(x, 2) / fitting(x, 2) for x in (v, v * scale))
     torch.testing.assert_close(plain, scaled, rtol=1e-6, atol=0.0)
 
 
 def test_nothing_has_no_span() -> None:
     for v in (torch.zeros(2, 5), torch.zeros(2, 0)):
-        assert torch.equal(unbiased(v, fitting(v, 1), 1), torch.zeros(2, 1))
+        assert torch.equal(longer(v, 1), torch.zeros(2, 1))

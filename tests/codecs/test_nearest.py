@@ -53,6 +53,21 @@ def test_the_error_is_smaller_than_the_update(v: np.ndarray, bits: int) -> None:
     assert bool(((size >= mean * (1 - 1e-9)) & (size <= rows.abs().amax(1) * (1 + 1e-9))).all())
 
 
+@given(arrays(np.float64, (1, 7), elements=st.floats(-9, 9).map(lambda size: round(size, 3))), st.integers(2, 5))
+def test_no_grid_that_is_tried_leaves_a_smaller_error(v: np.ndarray, bits: int) -> None:
+    """Twelve spans from the mean to the largest size, with all points or with one less and zero among them."""
+
+    def error(grid: np.ndarray) -> float:
+        return float((np.abs(v[0][:, None] - grid).min(1) ** 2).sum())
+
+    span = float(fitting(torch.from_numpy(v), bits))
+    found = error(np.linspace(-abs(span), abs(span), 2**bits - (span < 0)))
+    mean, most = np.abs(v).mean(), np.abs(v).max()
+    for size in np.geomspace(mean, most, 12) if most else []:
+        for points in (2**bits, 2**bits - 1):
+            assert found <= error(np.linspace(-size, size, points)) + 1e-9 * most**2
+
+
 @pytest.mark.parametrize(("bits", "least"), [(1, 0.3634), (2, 0.1188), (3, 0.03744), (4, 0.01154)])
 def test_of_normal_numbers_the_error_is_that_of_the_best_even_grid(bits: int, least: float) -> None:
     """Max, 1960, Quantizing for Minimum Distortion, Table II: the least error of equally spaced outputs."""

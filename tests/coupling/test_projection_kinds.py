@@ -46,6 +46,7 @@ def test_the_lift_is_the_transpose(projection: Projection, seed: int, size: Size
     torch.testing.assert_close((P.project(x) * u).sum(1), (x * P.lift(u)).sum(1), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(P.project(x), x @ matrix(P).T, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(P.lift(u), u @ matrix(P), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(P.onto(x, u), x + u @ matrix(P), rtol=1e-11, atol=1e-11)
 
 
 @EVERY_KIND

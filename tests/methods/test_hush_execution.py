@@ -18,6 +18,7 @@ from tests.methods.execution import (
 METHODS: dict[str, Method] = {
     "hush": Hush(m=7, **WORK),
     "hush, four bits, a pool": Hush(m=0.2, bits=4, pool=2, beta=0.0, **WORK),
+    "hush, many pieces": Hush(m=2, **WORK),  # of 43 parameters; compiled, few pieces have another way
     "hush, adam": Hush(m=7, optimizer=Adam(), **WORK | {"lr": 0.01}),
     "hush, scheduled": Hush(m=7, momentum=0.5, **WORK | {"lr": PowerLaw(scale=0.2, power=-0.5)}),
     "hush, hash": Hush(m=7, projection=Hash(fresh=True), **WORK),

@@ -65,9 +65,10 @@ class Uniform(UpdateCodec):
                     points.append(nearest(rows[:, some], span, self.bits))
                 else:
                     points.append(rounded(rows[:, some], span, self.bits, mine.uniform("uniform", some)))
-            parts = {"points": packed(torch.cat(points, 1), self.bits)}
+            every = torch.cat(points, 1)
+            parts = {"points": packed(every, self.bits)}
             if self.rotate and self.nearest and self.span is None:
-                span = unbiased(rows, span, self.bits)
+                span = unbiased(rows, every, span, self.bits)
             payloads += raw(parts if self.span is not None else {"span": span} | parts, len(rows))
         return memory, payloads
 

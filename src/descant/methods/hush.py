@@ -185,7 +185,7 @@ class Hush(Descent):
     def explore(self, form: Form, q: Tensor, grad: Gradient, w: Tensor, *rows: Tensor) -> Down:
         """A step on q down the slope of f_k(w + U' q), which is U grad."""
         S, a = form.of(rows), self.stretch(w.shape[1])
-        return self.down(q, a * S.project(self.slope(w + S.lift(a * q), grad)))
+        return self.down(q, a * S.project(self.slope(S.onto(w, a * q), grad)))
 
     def settle(self, v: Tensor, grad: Gradient, w: Tensor) -> Down:
         """A step on v, tied to w (Ditto, Algorithm 1, line 6)."""
@@ -216,7 +216,7 @@ class Hush(Descent):
             span = fitting(q[None], bits)
             points = nearest(q[None], span, bits)
             if key is not None:
-                span = unbiased(q[None], span, bits)
+                span = unbiased(q[None], points, span, bits)
         else:
             span = q.abs().amax(0, keepdim=True)[None]
             points = rounded(q[None], span, bits, ctx.uniform("hush", (1, len(q))))

@@ -33,6 +33,10 @@ class Projector(ABC):
     def lift(self, c: Tensor) -> Tensor:
         """P' c: [K, dim] -> [K, d]."""
 
+    def onto(self, w: Tensor, c: Tensor) -> Tensor:
+        """w + P' c, [K, d], which some kinds write at once."""
+        return w + self.lift(c)
+
     @property
     def held(self) -> tuple[Tensor, ...]:
         """The tensors that P consists of."""

@@ -13,6 +13,8 @@ from descant.coupling.projections.base import Projection, Projector, Space, at_m
 from descant.coupling.projections.matrices import Matrix
 from descant.rotation import signs
 
+_FEW = 16  # pieces
+
 
 def _cut(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """The whole pieces [K, pieces, m] of x [K, d], and what is left; both are views."""
@@ -21,17 +23,23 @@ def _cut(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
 
 
 # Opaque to torch.compile, which would divide every index by m: two products, written in place, are faster.
-@torch.library.custom_op("descant::fold_lift", mutates_args=())
-def _lift(c: Tensor, sign: Tensor) -> Tensor:
+@torch.library.custom_op("descant::fold_onto", mutates_args=())
+def _onto(w: Tensor | None, c: Tensor, sign: Tensor) -> Tensor:
     x = c.new_empty(len(c), len(sign))
     (whole, rest), (signs, last) = _cut(x, c.shape[1]), _cut(sign[None], c.shape[1])
-    torch.mul(c[:, None], signs, out=whole)
-    torch.mul(c[:, : rest.shape[1]], last, out=rest)
+    pieces, over = c[:, None], c[:, : rest.shape[1]]
+    if w is None:
+        torch.mul(pieces, signs, out=whole)
+        torch.mul(over, last, out=rest)
+    else:
+        begin, end = _cut(w, c.shape[1])
+        torch.addcmul(begin, pieces, signs, out=whole)
+        torch.addcmul(end, over, last, out=rest)
     return x
 
 
-@_lift.register_fake
-def _(c: Tensor, sign: Tensor) -> Tensor:
+@_onto.register_fake
+def _(w: Tensor | None, c: Tensor, sign: Tensor) -> Tensor:
     return c.new_empty(len(c), len(sign))
 
 
@@ -43,11 +51,21 @@ class Folded(Projector):
     scale: Tensor  # [dim] over the square roots of the buckets' sizes
 
     def project(self, x: Tensor) -> Tensor:
-        whole, rest = _cut(x * self.sign, self.dim)
-        return (whole.sum(1) + functional.pad(rest, (0, self.dim - rest.shape[1]))) * self.scale
+        (whole, rest), (signs, last) = _cut(x, self.dim), _cut(self.sign[None], self.dim)
+        over = functional.pad(rest * last, (0, self.dim - rest.shape[1]))
+        return ((whole * signs).sum(1) + over) * self.scale
 
     def lift(self, c: Tensor) -> Tensor:
-        x: Tensor = _lift(c * self.scale, self.sign)
+        x: Tensor = _onto(None, c * self.scale, self.sign)
+        return x
+
+    def onto(self, w: Tensor, c: Tensor) -> Tensor:
+        c = c * self.scale
+        # A compiled program of the CPU has a loop for each piece, faster than a call if they are few.
+        if torch.compiler.is_compiling() and w.device.type == "cpu" and self.d <= _FEW * self.dim:
+            pieces = zip(w.split(self.dim, 1), self.sign[None].split(self.dim, 1), strict=True)
+            return torch.cat([piece + c[:, : piece.shape[1]] * signs for piece, signs in pieces], 1)
+        x: Tensor = _onto(w, c, self.sign)
         return x
 
 
