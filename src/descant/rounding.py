@@ -74,7 +74,8 @@ def _missed(sizes: Tensor, span: Tensor, bits: int, *, zero: bool) -> Tensor:
     if not zero:
         off -= 0.5
     off -= off.round().clamp_(max=_half(bits) if zero else 2 ** (bits - 1) - 1)
-    return (torch.linalg.vector_norm(off, dim=1, keepdim=True) * step).square()
+    left: Tensor = torch.linalg.vector_norm(off, dim=1, keepdim=True) * step
+    return left.square()
 
 
 def unbiased(v: Tensor, points: Tensor, span: Tensor, bits: int) -> Tensor:

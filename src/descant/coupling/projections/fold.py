@@ -63,7 +63,7 @@ class Folded(Projector):
         c = c * self.scale
         # A compiled program of the CPU has a loop for each piece, faster than a call if they are few.
         if torch.compiler.is_compiling() and w.device.type == "cpu" and self.d <= _FEW * self.dim:
-            pieces = zip(w.split(self.dim, 1), self.sign[None].split(self.dim, 1), strict=True)
+            pieces = zip(torch.split(w, self.dim, 1), torch.split(self.sign[None], self.dim, 1), strict=True)
             return torch.cat([piece + c[:, : piece.shape[1]] * signs for piece, signs in pieces], 1)
         x: Tensor = _onto(w, c, self.sign)
         return x
