@@ -16,7 +16,7 @@ from descant.catalog import build
 from descant.errors import SettingError
 from descant.hooks import check_declared, check_names
 from descant.kinds import BASES, CATALOG
-from descant.methods import Ditto, FedAvg, Method
+from descant.methods import Ditto, FedAvg, Hush, Method
 
 DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)
 
@@ -59,6 +59,28 @@ def test_a_misspelt_hook_of_a_solver_and_of_an_aggregator_is_named() -> None:
         SettingError, match=r"class Own defines combin, and does not call it: is it .* the hook combine\?"
     ):
         run(FedAvg(), aggregator=aggregator)
+
+
+@pytest.mark.parametrize("name", ["step", "personalize"])
+def test_a_hook_of_another_method_is_told_which_ones_there_are(name: str) -> None:
+    mine = type("Mine", (Hush,), {name: lambda self, *rest: None})()
+    said = rf"class Mine defines {name}, and does not call it: \w+ has such a hook, and Hush has .*explore, settle"
+    with pytest.raises(SettingError, match=said):
+        run(mine)
+
+
+class Held(Hush):
+    """It calls a function that is called as a hook of other methods."""
+
+    def stretch(self, d: int) -> float:
+        return self.step()
+
+    def step(self) -> float:
+        return 0.3
+
+
+def test_a_function_that_the_class_calls_may_be_called_as_a_hook_of_another() -> None:
+    run(Held())
 
 
 class Helped(Ditto):

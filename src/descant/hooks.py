@@ -60,7 +60,8 @@ def check_hooks(cls: type, base: type) -> None:
 
 @lru_cache(maxsize=256)
 def check_names(cls: type, base: type) -> None:
-    """Refuse a function of a user's class that the class does not call, and whose name is nearly that of a hook."""
+    """Refuse a function of a user's class that nothing calls, and whose name is nearly that of a hook, or that of a
+    hook which another class has, and not the one that it derives from."""
     own = [each for each in cls.__mro__ if not of_descant(each)]
     for each in own:
         above = cls.__mro__[cls.__mro__.index(each) + 1 :] if issubclass(each, base) else ()
@@ -69,16 +70,35 @@ def check_names(cls: type, base: type) -> None:
             if any(name in vars(up) or name in inspect.get_annotations(up) for up in above):
                 continue
             near = get_close_matches(_letters(name), hooks, n=1, cutoff=_NEAR)
-            if near and near[0] != _letters(name) and near[0] in _letters(name):
-                continue  # step_a and personalize say more than the hook's name, and slips do not
+            # step_a and personalized say more than the hook's name, and slips do not
+            more = bool(near) and near[0] != _letters(name) and near[0] in _letters(name)
             others = [
                 code for some in own for code in _functions(some, public=False).values() if code is not function
             ]
-            # What the class calls itself, or hands to `local.run`, is a function of its own.
-            if near and not any(name in _mentioned(code.__code__) for code in others):
-                remedy = "Rename it, or begin its name with an underscore"
-                meant = f"is it meant to be the hook {hooks[near[0]]}?"
-                raise SettingError(f"class {each.__name__} defines {name}, and does not call it: {meant} {remedy}")
+            if any(name in _mentioned(code.__code__) for code in others):
+                continue  # what the class calls itself, or hands to `local.run`, is a function of its own
+            remedy = "Rename it, or begin its name with an underscore"
+            said = f"class {each.__name__} defines {name}, and does not call it"
+            if near and not more:
+                raise SettingError(f"{said}: is it meant to be the hook {hooks[near[0]]}? {remedy}")
+            if told := _elsewhere(name, base, above):
+                raise SettingError(f"{said}: {told}. {remedy}")
+
+
+def _elsewhere(name: str, base: type, above: tuple[type, ...]) -> str | None:
+    """Which class of descant has a hook of that name, and which hooks the one has that a user's class derives from."""
+    parent = next((up for up in above if of_descant(up) and issubclass(up, base) and up is not base), None)
+    if parent is None or not (owners := _owners(name, base)):
+        return None
+    its = [hook for hook, held in vars(parent).items() if isinstance(held, FunctionType) and hook[0] != "_"]
+    return f"{owners[0]} has such a hook, and {parent.__name__} has {', '.join(its)}"
+
+
+def _owners(name: str, base: type) -> list[str]:
+    """The classes of descant that derive from a class and define such a function."""
+    below: list[type] = base.__subclasses__()
+    mine = [each.__name__ for each in below if of_descant(each) and name in _functions(each)]
+    return [*mine, *(owner for each in below for owner in _owners(name, each))]
 
 
 def check_declared(called: str, cls: Any, base: type) -> None:

@@ -114,6 +114,18 @@ def test_by_the_largest_size_no_error_is_ever_larger_than_a_level(levels: int) -
         assert after <= before / levels * (1 + 1e-12) + 1e-15
 
 
+@pytest.mark.parametrize("bits", [1, 2, 3])
+@pytest.mark.parametrize("nearest", [False, True])
+def test_one_bit_at_random_is_refused_since_its_error_grows(bits: int, nearest: bool) -> None:
+    stands = torch.randn(20, 64, generator=torch.Generator().manual_seed(3), dtype=torch.float64) ** 3
+    codec = Uniform(bits=bits, nearest=nearest)
+    gaps = readings(codec, stands, 60)
+    settles = codec.unsettled(64) is None
+    assert settles == (bits > 1 or nearest)
+    assert gaps[-1] < 0.2 if settles else gaps[-1] > 100
+    assert codec.unsettled(1) is None  # one number is its own largest size
+
+
 METHODS: dict[str, Method] = {
     "flame": FLAME(steps=1),
     "fedadmm": FedADMM(steps=1),

@@ -51,6 +51,14 @@ class Uniform(UpdateCodec):
         require(self, "bits", 1 <= self.bits <= 16, "from 1 to 16")
         require(self, "span", self.span is None or self.span > 0, "a positive number, or nothing")
 
+    def unsettled(self, n: int) -> str | None:
+        """A number that is rounded at random errs by less than a step: 2 s / (2^bits - 1) with s the largest size,
+        which is below s from two bits on. With a `span` that is given, an error is bounded by it, and never grows.
+        """
+        if self.bits > 1 or self.nearest or self.span is not None or n < 2:
+            return None
+        return "of two points at random, one may be twice the largest number away; use nearest: true, or two bits"
+
     def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:
         check_finite(leaf, update)
         payloads: list[bytes] = []
