@@ -86,7 +86,7 @@ def check_names(cls: type, base: type) -> None:
 
 
 def _elsewhere(name: str, base: type, above: tuple[type, ...]) -> str | None:
-    """Which class of descant has a hook of that name, and which hooks the one has that a user's class derives from."""
+    """Which class of descant has a hook of that name, and which ones that has from which a user's class derives."""
     parent = next((up for up in above if of_descant(up) and issubclass(up, base) and up is not base), None)
     if parent is None or not (owners := _owners(name, base)):
         return None
