@@ -20,11 +20,13 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 import vl_convert
+from finished import finished
 
 import descant as dc
-from descant.files import write
+from descant.errors import SettingError
 from descant.report.figure import Figure, Palette, layered, scale
 from descant.report.look import styles
+from descant.report.place import check_picture, write_marked
 from descant.report.verdict import paired
 
 APART = 9  # pixels between methods with the same bytes
@@ -75,9 +77,10 @@ def main() -> None:
     if len(sys.argv) < 3:
         raise SystemExit(__doc__)
     folder, path = map(Path, sys.argv[1:3])
-    runs = [dc.load(found.parent) for found in sorted(folder.glob("*/run.json"))]
-    if not runs:
-        raise SystemExit(f"there are no runs in {folder}: give the folder that descant compare wrote to")
+    if path.suffix != ".svg":
+        raise SystemExit(f"{path}: the chart is an SVG, call it {path.with_suffix('.svg')}")
+    check_picture(path)  # before anything is drawn
+    runs = finished(folder)
     metric, labels = runs[0].history.metric, [str(run.config["label"]) for run in runs]
     if unknown := [label for label in sys.argv[4:] if label not in labels]:
         raise SystemExit(f"no run in {folder} is called {unknown[0]!r}: there are {', '.join(sorted(set(labels)))}")
@@ -90,9 +93,11 @@ def main() -> None:
     drawn["config"]["legend"]["columnPadding"] = 40  # fonts of other machines are wider
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     text = vl_convert.vegalite_to_svg(drawn, vl_version=version)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_marked(path, text)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, SettingError) as error:
+        raise SystemExit(str(error)) from error

@@ -199,9 +199,10 @@ def settings(name: str, methods: dict[str, Spec], seeds: Any) -> Spec:
 
 def all_trials(name: str, wanted: list[str]) -> Spec:
     """The trials of all methods, or of those whose label has one of the words that are wanted in it."""
+    for word in wanted:
+        if not any(word in label for label in METHODS):
+            raise SystemExit(f"no method has {word} in its label. There are: {'; '.join(METHODS)}")
     labels = [label for label in METHODS if not wanted or any(word in label for word in wanted)]
-    if not labels:
-        raise SystemExit(f"no method has {' or '.join(wanted)} in its label. There are: {'; '.join(METHODS)}")
     made = {k: spec for label in labels for k, spec in trials(name, label).items()}
     return settings(name, made, SEEDS.get(name, [100, 101, 102]))
 
@@ -266,19 +267,39 @@ def parts(name: str, lr: float) -> Spec:
     return settings(name, made, 5)
 
 
+def rate(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise SystemExit(f"'{text}' is no rate: give a positive number, as in: choose.py parts mnist-20 0.1")
+    return found
+
+
+def folders(given: list[str]) -> list[Path]:
+    for folder in given:
+        if not Path(folder).is_dir():
+            raise SystemExit(f"there is no folder {folder}: give the one that descant compare wrote the trials to")
+    return [Path(folder) for folder in given]
+
+
 def main() -> None:
-    what, *given = sys.argv[1:] or [""]
-    named = bool(given) and given[0] in DATA
-    if named and what == "trials":
-        made = all_trials(given[0], given[1:])
-    elif named and what == "parts" and len(given) == 2 and given[1].replace(".", "", 1).isdigit():
-        made = parts(given[0], float(given[1]))
-    elif named and what == "best" and len(given) > 1:
-        made = best(given[0], [Path(folder) for folder in given[1:]])
-    elif named and what == "attacks" and len(given) > 1:
-        made = attacks(given[0], [Path(folder) for folder in given[1:]])
-    else:
+    what, name, *given = [*sys.argv[1:], "", ""][: max(2, len(sys.argv) - 1)]
+    if what not in ("trials", "best", "parts", "attacks"):
         raise SystemExit(f"{__doc__}\nData: {', '.join(DATA)}")
+    if name not in DATA:
+        raise SystemExit(f"'{name}' is no data of this program: there are {', '.join(DATA)}")
+    if what == "trials":
+        made = all_trials(name, given)
+    elif what == "parts":
+        made = parts(name, rate(" ".join(given)))
+    elif given:
+        made = (best if what == "best" else attacks)(name, folders(given))
+    else:
+        raise SystemExit(
+            f"choose.py {what} takes the folder of the trials, as in: choose.py {what} {name} runs/trials"
+        )
     print(yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=150), end="")
 
 

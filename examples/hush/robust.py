@@ -7,6 +7,9 @@ For each attack the aggregator of a method is the one with the best mean accurac
 One with which any seed collapsed comes last. Figures are the mean test accuracy of the clients' own models over
 seeds, in the round chosen on validation data. The difference is taken seed by seed, with its 95 % interval. All of
 it is of the benign clients. **alone** is training alone, which no attack reaches.
+
+Labels say what a method is: those that begin with `Ditto, ` are Ditto, those with `Hush, ` are Hush, and the rest
+of a label is its aggregator. Local is training alone.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from math import isfinite
 from pathlib import Path
 
 import polars as pl
+from finished import finished
 
 import descant as dc
 from descant.experiment.attackgrid import CLEAN, percent
@@ -77,10 +81,12 @@ def main() -> None:
     table = folder / "robustness.csv"
     if not table.is_file():
         raise SystemExit(f"there is no {table.name} in {folder}: give the folder that descant robustness wrote to")
-    places = pl.read_csv(table).filter(pl.col("in_table"))
+    try:
+        places = pl.read_csv(table).filter(pl.col("in_table")).select("method", "attack", "fraction")
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise SystemExit(f"{table} is no table of descant robustness: {str(error).splitlines()[0]}") from error
     runs: Runs = {}
-    for path in sorted(folder.glob("*/run.json")):
-        run = dc.load(path.parent)
+    for run in finished(folder):
         runs.setdefault(run.config["label"], []).append(run)
     methods = places["method"].unique(maintain_order=True).to_list()
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")

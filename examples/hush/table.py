@@ -7,7 +7,8 @@ python examples/hush/table.py runs/mnist-20 "Ditto, two rates"
 Accuracies are those of the clients' own models, in the round chosen on validation data: the mean over clients and
 seeds, and the difference from Ditto seed by seed, with its 95 % interval. **fewer bytes** are Ditto's bytes over
 the method's, up and in all. **of the gain** is what it gains over training alone, as a share of what Ditto gains,
-if that is a point or more.
+if that is a point or more. How many seeds of a method collapsed stands behind its name: their figures are those of
+the round chosen before that, and of their bytes and gains nothing is said.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+
+from finished import finished
 
 import descant as dc
 
@@ -30,15 +33,36 @@ def size(count: float) -> str:
 
 
 def times(ours: float, theirs: float) -> str:
-    return f"{theirs / ours:,.0f}x" if ours else "–"
+    """How many times fewer bytes are ours."""
+    if not ours or not theirs:
+        return "–"
+    return f"{theirs / ours:,.0f}x" if theirs >= ours else f"{theirs / ours:.2g}x"
+
+
+def cells(
+    row: dict[str, Any], base: dict[str, Any], alone: dict[str, Any] | None, gap: str, metric: str
+) -> list[str]:
+    """What stands in the table of one method, beside `base`."""
+    figure = f"test_{metric}"
+    gain, fewer = "–", ["–", "–"]
+    up, both = row["bytes_up"], row["bytes_up"] + row["bytes_down"]
+    if not row["collapsed"] and not base["collapsed"]:
+        fewer = [times(up, base["bytes_up"]), times(both, base["bytes_up"] + base["bytes_down"])]
+        best = 0.0 if alone is None or alone["collapsed"] else base[figure] - alone[figure]
+        if alone is not None and best >= 0.01 and metric == "accuracy":
+            gain = f"{100 * (row[figure] - alone[figure]) / best:.0f} %"
+    told = (
+        f"{row['method']} ({row['collapsed']} of {row['seeds']} collapsed)" if row["collapsed"] else row["method"]
+    )
+    figures = ["–" if row[name] is None else f"{row[name]:.4f}" for name in (figure, "worst_10")]
+    return [told, figures[0], gap, figures[1], gain, size(up), size(both), *fewer]
 
 
 def main() -> None:
     if len(sys.argv) not in (2, 3):
         raise SystemExit(__doc__)
-    runs = [dc.load(path.parent) for path in sorted(Path(sys.argv[1]).glob("*/run.json"))]
-    if not runs:
-        raise SystemExit(f"there are no runs in {sys.argv[1]}: give the folder that descant compare wrote to")
+    runs = finished(Path(sys.argv[1]))
+    metric = runs[0].history.metric
     compared = dc.Comparison(runs)
     rows: dict[str, dict[str, Any]] = {row["method"]: row for row in compared.table().iter_rows(named=True)}
     against = sys.argv[2] if len(sys.argv) == 3 else "Ditto" if "Ditto" in rows else next(iter(rows))
@@ -46,20 +70,14 @@ def main() -> None:
         raise SystemExit(f"there is no method {against!r} in {sys.argv[1]}, only {', '.join(rows)}")
     apart = {row["method"]: row for row in compared.differences(against).iter_rows(named=True)}
     base, alone = rows[against], rows.get("Local")
-    print(f"| {' | '.join(HEADS).replace('less Ditto', f'less {against}')} |\n|{'---|' * len(HEADS)}")
-    for label, row in sorted(rows.items(), key=lambda item: -(item[1]["test_accuracy"] or 0)):
+    heads = [head.replace("less Ditto", f"less {against}").replace("accuracy", metric) for head in HEADS]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for label, row in sorted(rows.items(), key=lambda item: -(item[1][f"test_{metric}"] or 0)):
         found = apart.get(label)
         gap = "" if found is None else f"{found['difference']:+.4f}"
         if found is not None and found["low"] is not None:
             gap += f" ({found['low']:+.4f} to {found['high']:+.4f})"
-        gain = "–"
-        if alone is not None and base["test_accuracy"] - alone["test_accuracy"] >= 0.01:
-            won = row["test_accuracy"] - alone["test_accuracy"]
-            gain = f"{100 * won / (base['test_accuracy'] - alone['test_accuracy']):.0f} %"
-        up, both = row["bytes_up"], row["bytes_up"] + row["bytes_down"]
-        fewer = [times(up, base["bytes_up"]), times(both, base["bytes_up"] + base["bytes_down"])]
-        figures = [f"{row['test_accuracy']:.4f}", gap, f"{row['worst_10']:.4f}", gain, size(up), size(both), *fewer]
-        print(f"| {' | '.join([label, *figures])} |")
+        print(f"| {' | '.join(cells(row, base, alone, gap, metric))} |")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def python(name: str, *arguments: str, cwd: Path) -> str:
     """What `python name arguments` prints."""
     out, path = io.StringIO(), str(EXAMPLES / name)
-    with chdir(cwd), mock.patch.object(sys, "argv", [path, *arguments]), redirect_stdout(out):
+    beside = [str(Path(path).parent), *sys.path]  # as Python has it: a program may read what stands beside it
+    patched = mock.patch.multiple(sys, argv=[path, *arguments], path=beside)
+    with chdir(cwd), patched, redirect_stdout(out):
         runpy.run_path(path, run_name="__main__")
     return out.getvalue()
 

@@ -131,13 +131,23 @@ def test_attacks_take_the_two_rates_that_trials_chose(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (("attacks", "mnist-20", "nothing"), "no trial to take from nothing: none was run"),
-        (("attacks", "runs/trials"), "Data: mnist-20, mnist-60"),
-        (("best", "mnist-20", "nothing"), "no trial to take from nothing"),
-        (("trials", "mnist-20", "Nope"), "no method has Nope in its label. There are: Local; Ditto"),
-        (("parts", "mnist-20", "fast"), "Data: mnist-20, mnist-60"),
+        (("attacks", "mnist-20", "."), "no trial to take from .: none was run"),
+        (("attacks", "runs/trials"), "'runs/trials' is no data of this program: there are mnist-20, mnist-60"),
+        (("best", "mnist-20", "."), "no trial to take from ."),
+        (("best", "mnist-20", "nothing"), "there is no folder nothing: give the one that descant compare"),
+        (
+            ("best", "mnist-20"),
+            "choose.py best takes the folder of the trials, as in: choose.py best mnist-20 runs",
+        ),
+        (("trials", "mnist-20", "Local", "Nope"), "no method has Nope in its label. There are: Local; Ditto"),
+        (("parts", "mnist-20", "fast"), "'fast' is no rate: give a positive number"),
+        (("parts", "mnist-20", "0"), "'0' is no rate"),
+        (("parts", "mnist-20"), "'' is no rate"),
+        (("Trials", "mnist-20"), "Data: mnist-20, mnist-60"),
+        (("trials",), "'' is no data of this program"),
+        ((), "Data: mnist-20, mnist-60"),
     ],
-    ids=lambda case: case[0] if isinstance(case, tuple) else "",
+    ids=lambda case: " ".join(case) if isinstance(case, tuple) else "",
 )
 def test_what_the_choice_of_hush_cannot_do_is_said(said: tuple[str, ...], told: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=re.escape(told)):

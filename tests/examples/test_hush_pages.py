@@ -110,3 +110,28 @@ def test_the_chart_has_a_point_a_method_and_a_line_for_who_sends_nothing(tmp_pat
 def test_a_folder_without_runs_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no runs in .*: give the folder that descant compare wrote to"):
         python("hush/chart.py", str(tmp_path), "chart.svg", cwd=tmp_path)
+
+
+def test_a_chart_takes_the_place_of_nobodys_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.svg").write_text("mine")
+    for name, why in (("mine.svg", "is no page or picture that descant wrote"), ("a.png", "call it .*a.svg")):
+        with pytest.raises(SystemExit, match=why):
+            python("hush/chart.py", str(tmp_path), str(tmp_path / name), cwd=tmp_path)
+    assert (tmp_path / "mine.svg").read_text() == "mine" and not (tmp_path / "a.png").exists()
+
+
+def test_a_table_says_who_collapsed_and_leaves_out_what_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = {"lr": 1e6, "batch": 10, "steps": 2}
+    methods = {"Ditto": {"name": "ditto", **work}, "Hush": {"name": "hush", **work | {"lr": 0.1}}}
+    settings = SMALL | {"model": "mlp", "methods": methods, "seeds": 1}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(settings))
+    dc.compare(tmp_path / "two.yaml", out=tmp_path / "runs")
+    (tmp_path / "runs" / "not-ours").mkdir()
+    (tmp_path / "runs" / "not-ours" / "run.json").write_text("{}")
+    _, _, *lines = python("hush/table.py", "runs", cwd=tmp_path).splitlines()
+    rows = {cells(line)[0]: cells(line) for line in lines}
+    assert rows.keys() == {"Ditto (1 of 1 collapsed)", "Hush"}
+    assert rows["Hush"][-2:] == ["–", "–"] and rows["Hush"][4] == "–"
+    assert "# left out: " in capsys.readouterr().err
