@@ -80,6 +80,25 @@ def test_what_is_no_message_is_refused(post: Any, payload: bytes) -> None:
         SparseTernary(share=0.2).decode(mail.ctx, {}, [payload], blank(mail))
 
 
+@pytest.mark.parametrize("size", [np.nan, np.inf, -1.0])
+def test_a_message_of_no_size_or_with_more_behind_it_is_refused(post: Any, size: float) -> None:
+    mail = updates(post, torch.tensor([[0.0, 2.0, 0.0, 0.0, 0.0]], dtype=torch.float64))
+    codec = SparseTernary(share=0.2)
+    (payload,) = codec.encode(mail.ctx, codec.memory({"x": mail["x"]}), mail)[1]
+    for damaged in (np.float64(size).tobytes() + payload[8:], payload + b"\0"):
+        with pytest.raises(CodecError):
+            codec.decode(mail.ctx, {}, [damaged], blank(mail))
+
+
+def test_zeros_among_the_largest_arrive_as_the_size_and_are_owed_back(post: Any) -> None:
+    mail = updates(post, torch.tensor([[3.0, 0.0, 0.0, -1.0, 0.0, 0.0]], dtype=torch.float64))
+    codec = SparseTernary(share=0.5)
+    memory, payloads = codec.encode(mail.ctx, codec.memory({"x": 0 * mail["x"]}), mail)
+    back = codec.decode(mail.ctx, {}, payloads, blank(mail))[1]["x"]
+    torch.testing.assert_close(back, torch.tensor([[4, 4, 0, -4, 0, 0]], dtype=torch.float64) / 3)
+    torch.testing.assert_close(memory["x.residual"], mail["x"] - back)
+
+
 def test_an_update_that_is_not_finite_is_refused(post: Any) -> None:
     mail = updates(post, torch.tensor([[1.0, torch.nan]]))
     with pytest.raises(CodecError, match="'x' is not finite"):

@@ -212,6 +212,7 @@ def test_a_move_that_overflows_is_a_collapse() -> None:
         (FedAvg(**MINI), {"own_start": True}, "with own_start every client begins with another"),
         (RSA(**MINI, overflow="local"), {"nonfinite": "keep"}, "lets its state overflow"),
         (FedAvg(**MINI), {"downlink": LBGM()}, "'lbgm' repeats what it said before"),
+        (FedAvg(**MINI), {"downlink": Uniform(bits=1)}, "the broadcast 'w' moved .* use nearest: true, or two"),
         (FedAvg(**MINI), {"downlink": QSGD(levels=2, norm="l2")}, "the broadcast 'w' moved .* max, 4 levels"),
     ],
 )

@@ -60,16 +60,18 @@ class Downlink:
         """A broadcast as clients hear it."""
         if not self.codec.updates:
             return through(self.codec, ctx.of_server(), down)
-        known = {name: self._known[name] for name in moving(down)}
-        return {**down, **known, SAID: sent(torch.tensor(self._said), self.device)}
+        self._check(moving(down))
+        return {**down, **self._known, SAID: sent(torch.tensor(self._said), self.device)}
 
     def answered(self, ctx: Context, reply: Broadcast) -> dict[str, Tensor | PerClient]:
         """A reply as its clients hear it. Codecs of updates leave it as it is: nobody knows another one."""
         return dict(reply) if self.codec.updates else through(self.codec, ctx.of_server(), reply)
 
     def say(self, ctx: Context, down: Broadcast) -> None:
-        """After a step: say how the broadcast moved, with a codec of updates."""
-        leaves = {_address(name): leaf[None] for name, leaf in moving(down).items()}
+        """After a step: say how the broadcast moved, with a codec of updates; `down` is that of the next round."""
+        now = moving(down)
+        self._check(now)
+        leaves = {_address(name): leaf[None] for name, leaf in now.items()}
         known = {_address(name): leaf[None] for name, leaf in self._known.items()}
         speaker, server = torch.zeros(1, dtype=torch.int64, device=self.device), ctx.of_server()
         mail = replace(Mail.of(leaves, speaker, server), references=known, since_last=tuple(known))
@@ -83,6 +85,19 @@ class Downlink:
             raise CollapseError(f"the server's broadcast cannot be encoded: {error}") from error
         self._memory, self._said = memory, self._said + len(payloads[0])
         self._known = {name: arrived[_address(name)][0] for name in self._known}
+
+    def _check(self, now: Tree) -> None:
+        """Refuse a broadcast whose leaves are not those that everybody knows."""
+        before, after = ({name: tuple(leaf.shape) for name, leaf in tree.items()} for tree in (self._known, now))
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                shapes = (str(tree.get(name, "not there")) for tree in (before, after))
+                raise NotTogetherError(
+                    "downlink",
+                    f"'{self.codec.name}' says how a broadcast moves, and the leaf '{name}' of this one was "
+                    f"{' and is '.join(shapes)}: broadcast the same leaves in all rounds, or use a codec of plain "
+                    "numbers",
+                )
 
 
 def moves(name: str, leaf: Tensor | PerClient) -> bool:

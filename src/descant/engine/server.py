@@ -174,7 +174,7 @@ class Server:
         if finite is None or not bool(finite.all()):
             self._check_finite()
         if self.plan.downlink.updates:
-            self.downlink.say(ctx, self.broadcast(ctx))
+            self.downlink.say(ctx, self.broadcast(ctx.at(ctx.round + 1)))  # which is heard in the next round
         return taken.figures
 
     def foresee(self, ctx: Context, mail: Mail) -> Taken | None:

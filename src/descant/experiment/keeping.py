@@ -1,7 +1,8 @@
 """Which models are kept while a run goes on: those of the best round so far on validation data, and of the last.
 
-They are the very models that were evaluated. The best round is found as `chosen_on_valid` is
-(`History.best_round`), so that in the end the models are those whose figures the tables show. In a run's folder
+They are the very models that were evaluated; of a global model that a downlink changes it is the server's own. The
+best round is found as `chosen_on_valid` is (`History.best_round`), so that in the end the models are those whose
+figures the tables show. In a run's folder
 they lie in models/KIND-ROUND.safetensors. Those of a better round are written at the next commit, before it, and
 the old ones are removed after it: a commit always finds the models that it names.
 """
