@@ -26,9 +26,9 @@ class SparseTernary(Feedback):
     The share `share` of an update's entries that are largest, at least one, become mu sign(p_i) with mu the mean of
     their sizes, and the others zero. What that leaves out stays with the sender and is added to its next update,
     unless `feedback` is off. mu keeps its type; an entry takes its sign, a bit, and its index in Rice's code, about
-    log2(1 / share) + 1.5 bits. The paper uses it both ways: as `codec` and as `downlink`. (A zero has a sign bit, too:
-    where fewer entries differ from zero than are sent, some zeros arrive as mu, which the sender then owes back. In
-    the paper they stay zero.)
+    log2(1 / share) + 1.5 bits. The paper uses it both ways: as `codec` and as `downlink`. (A zero has a sign bit,
+    too: where fewer entries differ from zero than are sent, some zeros arrive as mu, and the sender owes that back.
+    In the paper they stay zero.)
     """
 
     name: ClassVar[str] = "stc"

@@ -2,9 +2,9 @@
 
 They are the very models that were evaluated; of a global model that a downlink changes it is the server's own. The
 best round is found as `chosen_on_valid` is (`History.best_round`), so that in the end the models are those whose
-figures the tables show. In a run's folder
-they lie in models/KIND-ROUND.safetensors. Those of a better round are written at the next commit, before it, and
-the old ones are removed after it: a commit always finds the models that it names.
+figures the tables show. In a run's folder they lie in models/KIND-ROUND.safetensors. Those of a better round are
+written at the next commit, before it, and the old ones are removed after it: a commit always finds the models that
+it names.
 """
 
 from __future__ import annotations
