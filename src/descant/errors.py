@@ -119,7 +119,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
     known = sorted(known)
     if not known:
         return SettingError(f"there is no {kind} called '{name}': there is none at all, so leave it out")
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    near = [each for each in known if each.lower() == name.lower()]
+    near = near or get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     some = known if len(known) <= _MANY else [*get_close_matches(name, known, n=_MANY // 4, cutoff=0.0), "..."]
     listed = f"Known: {', '.join(some)}" + (f" ({len(known)} in all)" if len(some) < len(known) else "")

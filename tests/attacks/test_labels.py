@@ -83,7 +83,7 @@ def test_in_a_run_benign_clients_train_as_ever(labelled: FederatedData, linear: 
 
 
 def test_it_needs_attackers_to_be_said_how(labelled: FederatedData) -> None:
-    with pytest.raises(SettingError, match="says not how"):
+    with pytest.raises(SettingError, match="nothing says how: name what they do"):
         simulate(Task(nn.Linear(4, 3).double()), labelled, Local(), rounds=1, malicious=1)
 
 

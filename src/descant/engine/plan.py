@@ -105,7 +105,9 @@ class Plan:
                 "centered-clipping",
             )
         if len(self.malicious) and not self.attacks:
-            raise SettingError("malicious: clients are named that attack, and 'attacks' says not how")
+            raise SettingError(
+                "malicious: there are clients that attack, and nothing says how: name what they do, as in attacks: sign-flip"
+            )
 
     def _check_memory(self, method: Method) -> None:
         """Refuse what remembers messages where those of the next round lie in another space."""
@@ -114,7 +116,8 @@ class Plan:
         elsewhere = f"and the messages of '{method.name}' lie in another subspace in each round"
         like, fixed = {"leaf": torch.zeros(1, 8)}, "or a projection that is not fresh"
         if self.codec.updates and (self.codec.memory(like) or self.codec.copies(like)):
-            remedy = f"set its feedback to false if it has any, take another codec, {fixed}"
+            forgets = hasattr(self.codec, "feedback")
+            remedy = f"{'set its feedback to false, ' if forgets else ''}take another codec, {fixed}"
             raise NotTogetherError("codec", f"'{self.codec.name}' remembers what it sent, {elsewhere}: {remedy}")
         if self.aggregator.remembers:
             name = self.aggregator.name
