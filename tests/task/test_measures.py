@@ -239,3 +239,8 @@ def test_modes_agree() -> None:
     x, buffers = torch.randn(3, task.dim), task.buffer_start().expand(3, -1)
     found = [measure(mode, x, buffers, Rows(part, clients))[1] for mode in (Vmap(task), Loop(task))]
     torch.testing.assert_close(found[0], found[1])
+
+
+def test_a_name_in_other_letters_is_known_by_them() -> None:
+    with pytest.raises(SettingError, match=r"Did you mean 'auc'\?"):
+        Task(nn.Linear(4, 2), metric="AUC")

@@ -106,7 +106,7 @@ class Plan:
             )
         if len(self.malicious) and not self.attacks:
             raise SettingError(
-                "malicious: there are clients that attack, and nothing says how: name what they do, as in attacks: sign-flip"
+                "malicious: some clients attack, and nothing says how: name what they do, as in attacks: sign-flip"
             )
 
     def _check_memory(self, method: Method) -> None:
