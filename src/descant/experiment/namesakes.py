@@ -36,26 +36,24 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
 def by_edition(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs on data of the same name and settings, in the order in which they ended, by what the data held.
 
-    Where the same draw of them held something else in later runs, these are on another edition. A seed that has
-    been run on one alone is on the edition that it shares with others or, if every seed draws data of its own, on
-    that of its time.
+    Data that hold something else than others of the same draw did before are a later edition. A run that cannot be
+    compared with others, or does not say what its data held, is on the newest edition of its time.
     """
-    first: dict[str, dict[str, int]] = {}  # by draw and fingerprint: the first run that it is of
-    for i, run in enumerate(runs):
-        if (held := run.config["data"].get("fingerprint")) is not None:  # a run without a folder does not say
-            first.setdefault(_draw(run), {}).setdefault(held, i)
-    changed = [list(held.items()) for held in first.values() if len(held) > 1]
-    if not changed:
-        return [list(runs)]
-    known = {held: n for editions in changed for n, (held, _) in enumerate(editions)}
-    last = max(map(len, changed))
-    begins = [min(editions[n][1] for editions in changed if len(editions) > n) for n in range(1, last)]
-    found: list[list[Run]] = [[] for _ in range(last)]
-    for i, run in enumerate(runs):
-        held = run.config["data"].get("fingerprint")
-        at = first[_draw(run)][held] if held is not None else i
-        found[known.get(held, sum(at >= begin for begin in begins))].append(run)
-    return [some for some in found if some]
+    draws: dict[str, set[str]] = {}  # by what the data held
+    for run in runs:
+        if (held := _held(run)) is not None:
+            draws.setdefault(held, set()).update(_draws(run))
+    known: dict[str, int] = {}  # the edition of data that held this
+    found: list[list[Run]] = [[]]
+    for run in runs:
+        n = len(found) - 1
+        if (held := _held(run)) is not None:
+            before = [edition for other, edition in known.items() if draws[other] & draws[held]]
+            n = known.setdefault(held, max(before) + 1 if before else n)
+        if n == len(found):
+            found.append([])
+        found[n].append(run)
+    return found
 
 
 def key_of(run: Run) -> str:
@@ -92,8 +90,21 @@ def text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _draw(run: Run) -> str:
-    return text([run.config["seed"], run.config["data"]["settings"].get("seed")])
+def _held(run: Run) -> str | None:
+    """The fingerprint of what the data of a run held; a run without a folder does not say."""
+    found: str | None = run.config["data"].get("fingerprint")
+    return found
+
+
+def _draws(run: Run) -> set[str]:
+    """What names the draw of a run's data: the run's seed with theirs and, where a settings file says that they are
+    the same for every run, theirs alone. In Python a function of the run's seed may have made them, unsaid."""
+    seed = run.config["data"]["settings"].get("seed")
+    spec = (run.config.get("settings") or {}).get("data", {"seed": "run"})
+    if spec.get("seed") == "run":
+        return {text([run.config["seed"], seed])}
+    seed = spec.get("seed", seed)
+    return {text([run.config["seed"], seed]), text(seed)}
 
 
 def _codes(runs: Sequence[Run]) -> list[str]:
