@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,33 @@ def test_a_mistake_of_a_method_in_a_comparison_names_it_its_seed_and_the_users_l
     done = descant("compare", "c.yaml", "-q", cwd=place)
     assert done.status and "in the run of 'mine' (seed 0)" in done.err, done
     assert "mistaken_one.py, line 8" in done.err, done.err
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "__import__('fractions').Fraction('none')",
+        "__import__('installed_two').fail()",
+        "__import__('descant.files').files.told(None)",
+    ],
+    ids=["of Python", "of a package", "of descant"],
+)
+def test_the_users_line_is_named_where_the_command_is_called_above_the_files_of_others(
+    place: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    """The mistake comes out in these, and they lie below the root as well."""
+    for folder, name in ((place, "mistaken_two"), (place / "site-packages", "installed_two")):
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (place / "site-packages").mkdir()
+    (place / "site-packages" / "installed_two.py").write_text("def fail():\n    raise ValueError\n")
+    (place / "mistaken_two.py").write_text(MISTAKEN.replace("return", f"{mistake} #"))
+    method = {"name": "mistaken_two:Mistaken", "steps": 1}
+    data = {"name": "folder", "folder": str(place / "clients")}
+    (place / "d.yaml").write_text(json.dumps(SETTINGS | {"data": data, "method": method}))
+    done = descant("run", str(place / "d.yaml"), "--out", str(place / "out"), "-q", cwd=Path("/"))
+    assert done.status == 1 and "unexpected" in done.err and "mistaken_two.py, line 8" in done.err, done.err
 
 
 def test_what_is_noted_of_the_data_stands_below_a_comparison(place: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from sysconfig import get_path
 from traceback import extract_tb
 from typing import Any
 
@@ -52,9 +53,10 @@ def _unexpected(error: Exception) -> str:
 
 
 def _of_users(file: Path) -> bool:
-    """Whether a file with code is the user's own: it lies where the command was called, and belongs to no package
-    that was installed there."""
-    installed = "site-packages" in file.parts or file.is_relative_to(Path(__file__).parents[1])
+    """Whether a file with code is the user's own: it lies where the command was called, and is neither Python's nor
+    that of an installed package."""
+    others = (Path(__file__).parents[1], get_path("stdlib"), get_path("platstdlib"))
+    installed = "site-packages" in file.parts or any(file.is_relative_to(folder) for folder in others)
     return file.is_relative_to(Path.cwd()) and not installed and file.suffix == ".py"
 
 

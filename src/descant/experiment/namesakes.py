@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from itertools import count
+from typing import Any, Self
 
 from descant.experiment.declaration import Settings, declared
 from descant.experiment.run import Run
@@ -13,49 +15,75 @@ from descant.experiment.run import Run
 _HOW = (name for name, setting in declared(Settings).items() if setting.role == "how")  # a run was carried out
 # What may differ between the seeds of one row.
 _INCIDENTAL = ("seed", "execution", "versions", "label", "settings", *_HOW)
-_CODE = ("method", "aggregator", "codec", "downlink", "attacks")  # parts that may be of the user's own
+_ACTING = ("method", "aggregator", "codec", "downlink", "attacks")  # parts that may be of the user's own
+_TASK = ("model", "loss", "metric")
+_MOST = 3  # settings that a label tells, where they are enough
+_SHORT = 4  # letters that it tells of a fingerprint, where they are enough
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The runs of one label that followed from the same."""
+
+    label: str
+    settings: dict[str, Any]
+    prints: dict[str, str]  # of the model, and of code where that is known to differ
+    runs: dict[Any, Run] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Run, code: Mapping[str, str]) -> Self:
+        """The row that a run belongs to."""
+        label = str(run.config.get("label") or run.config["method"]["name"])
+        task = dict(run.config["task"])
+        model = blake2b(str(task.pop("model", None)).encode(), digest_size=16).hexdigest()
+        return cls(label, flat(comparable(run.config)) | task, {"model": model, **code})
+
+    @property
+    def key(self) -> str:
+        # What was no setting yet when a run was made is nothing in later ones.
+        settings = {name: value for name, value in self.settings.items() if value is not None}
+        return text([self.label, settings, self.prints])
 
 
 def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Runs on the same data by the label of their row, one a seed: those of one label, of the same settings and the
-    same code. The same run counts once; of two that say the same of themselves it is the later one."""
-    alike: dict[tuple[str, str], list[Run]] = {}
+    """Runs on the same data by the label of their row, one a seed: those of one label, of the same settings, the
+    same model and the same code. The same run counts once; of two that say the same of themselves it is the later
+    one."""
+    alike: dict[str, list[Run]] = {}
     for run in runs:
-        label = str(run.config.get("label") or run.config["method"]["name"])
-        alike.setdefault((label, text([comparable(run.config), run.config.get("task")])), []).append(run)
-    found: dict[tuple[str, str, str], dict[Any, Run]] = {}
-    for (label, settings), some in alike.items():
+        alike.setdefault(_Row.of(run, {}).key, []).append(run)
+    rows: dict[str, _Row] = {}
+    for some in alike.values():
         for run, code in zip(some, _codes(some), strict=True):
+            row = _Row.of(run, code)
             # Without a folder a run does not say what its data held: then none stands for another.
             itself = None if "fingerprint" in run.config["data"] else id(run)
-            found.setdefault((label, settings, code), {})[key_of(run), itself] = run
-    told = [(label, next(iter(seeds.values())).config, code) for (label, _, code), seeds in found.items()]
-    return {label: list(seeds.values()) for label, seeds in zip(_distinct(told), found.values(), strict=True)}
+            rows.setdefault(row.key, row).runs[key_of(run), itself] = run
+    found = list(rows.values())
+    return {label: list(row.runs.values()) for label, row in zip(_labels(found), found, strict=True)}
 
 
 def by_edition(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs on data of the same name and settings, in the order in which they ended, by what the data held.
 
-    Where the same draw of them held something else in later runs, these are on another edition. A seed that has
-    been run on one alone is on the edition that it shares with others or, if every seed draws data of its own, on
-    that of its time.
+    Data that hold something else than others of the same draw did before are a later edition. A run that cannot be
+    compared with others, or does not say what its data held, is on the newest edition of its time.
     """
-    first: dict[str, dict[str, int]] = {}  # by draw and fingerprint: the first run that it is of
-    for i, run in enumerate(runs):
-        if (held := run.config["data"].get("fingerprint")) is not None:  # a run without a folder does not say
-            first.setdefault(_draw(run), {}).setdefault(held, i)
-    changed = [list(held.items()) for held in first.values() if len(held) > 1]
-    if not changed:
-        return [list(runs)]
-    known = {held: n for editions in changed for n, (held, _) in enumerate(editions)}
-    last = max(map(len, changed))
-    begins = [min(editions[n][1] for editions in changed if len(editions) > n) for n in range(1, last)]
-    found: list[list[Run]] = [[] for _ in range(last)]
-    for i, run in enumerate(runs):
-        held = run.config["data"].get("fingerprint")
-        at = first[_draw(run)][held] if held is not None else i
-        found[known.get(held, sum(at >= begin for begin in begins))].append(run)
-    return [some for some in found if some]
+    draws: dict[str, set[str]] = {}  # by what the data held
+    for run in runs:
+        if (held := _held(run)) is not None:
+            draws.setdefault(held, set()).update(_draws(run))
+    known: dict[str, int] = {}  # the edition of data that held this
+    found: list[list[Run]] = [[]]
+    for run in runs:
+        n = len(found) - 1
+        if (held := _held(run)) is not None:
+            before = [edition for other, edition in known.items() if draws[other] & draws[held]]
+            n = known.setdefault(held, max(before) + 1 if before else n)
+        if n == len(found):
+            found.append([])
+        found[n].append(run)
+    return found
 
 
 def key_of(run: Run) -> str:
@@ -72,9 +100,7 @@ def comparable(config: dict[str, Any]) -> dict[str, Any]:
 
 def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
     """The dotted names of the settings in which some configurations differ."""
-    flats = [flat(comparable(config)) for config in configs]
-    names = dict.fromkeys(name for leaves in flats for name in leaves)
-    return [name for name in names if len({text(leaves.get(name)) for leaves in flats}) > 1]
+    return _apart([flat(comparable(config)) for config in configs])
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -92,22 +118,49 @@ def text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _draw(run: Run) -> str:
-    return text([run.config["seed"], run.config["data"]["settings"].get("seed")])
+def _held(run: Run) -> str | None:
+    """The fingerprint of what the data of a run held; a run without a folder does not say."""
+    found: str | None = run.config["data"].get("fingerprint")
+    return found
 
 
-def _codes(runs: Sequence[Run]) -> list[str]:
-    """The code of each run, where it is known to differ; that of two versions of Python cannot be compared."""
-    codes = [_code(run) for run in runs]
-    pythons = [str(run.config.get("versions", {}).get("python")).rpartition(".")[0] for run in runs]
-    told = {(python, code) for python, code in zip(pythons, codes, strict=True) if code}
-    return codes if len(told) > len({python for python, _ in told}) else [""] * len(runs)
+def _draws(run: Run) -> set[str]:
+    """What names the draw of a run's data: the run's seed with theirs and, where a settings file says that they are
+    the same for every run, theirs alone. In Python a function of the run's seed may have made them, unsaid."""
+    seed = run.config["data"]["settings"].get("seed")
+    spec = (run.config.get("settings") or {}).get("data", {"seed": "run"})
+    if spec.get("seed") == "run":
+        return {text([run.config["seed"], seed])}
+    seed = spec.get("seed", seed)
+    return {text([run.config["seed"], seed]), text(seed)}
 
 
-def _code(run: Run) -> str:
-    """What tells the user's own code in a run, in short; of descant's own, versions tell it."""
-    own = {name: run.fingerprints.get(name) for name in _CODE if _imported(run.config.get(name))}
-    return blake2b(text(own).encode(), digest_size=2).hexdigest() if any(own.values()) else ""
+def _codes(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """The fingerprints of the code of each run, by what it is of, where they are known to differ."""
+    codes: list[dict[str, str]] = [{} for _ in runs]
+    for part in (*_ACTING, *_TASK):
+        prints = [_print(run, part) for run in runs]
+        told = {(_given(run, part), hashed) for run, hashed in zip(runs, prints, strict=True) if hashed}
+        if len(told) > len({given for given, _ in told}):
+            name = "code" if part == "method" else f"code of the {part}"
+            for code, hashed in zip(codes, prints, strict=True):
+                code |= {name: hashed} if hashed else {}
+    return codes
+
+
+def _print(run: Run, part: str) -> str | None:
+    """The fingerprint of a part's code; that of descant's own parts is told by its version."""
+    return run.fingerprints.get(part) if part in _TASK or _imported(run.config.get(part)) else None
+
+
+def _given(run: Run, part: str) -> str:
+    """What must be the same for fingerprints of a part to be compared: the version of Python, which has a syntax of
+    its own, and for a task those of torch and descant, which layers are of, and the data, which a model is made to
+    fit."""
+    versions = run.config.get("versions", {})
+    python = str(versions.get("python")).rpartition(".")[0]
+    held = run.config["data"].get("fingerprint")
+    return text([python, versions.get("torch"), versions.get("descant"), held] if part in _TASK else python)
 
 
 def _imported(spec: Any) -> bool:
@@ -117,18 +170,38 @@ def _imported(spec: Any) -> bool:
     return isinstance(spec, list | tuple) and any(map(_imported, spec))
 
 
-def _distinct(labelled: Sequence[tuple[str, dict[str, Any], str]]) -> list[str]:
-    """Labels that differ: where one was given to several configurations, with what tells them apart."""
-    labels = []
-    for label, config, code in labelled:
-        namesakes = [(other, of) for name, other, of in labelled if name == label]
-        leaves = flat(comparable(config))
-        differ = differing([other for other, _ in namesakes])
-        parts = [f"{name.removeprefix('method.')}={leaves.get(name)}" for name in differ[:3]]
-        if code and len({of for other, of in namesakes if text(comparable(other)) == text(comparable(config))}) > 1:
-            parts.append(f"code {code}")
-        labels.append(f"{label} ({', '.join(parts)})" if parts else label)
-    for i, label in enumerate(labels):
-        if label in labels[:i]:
-            labels[i] = f"{label} #{labels[: i + 1].count(label)}"
+def _apart(leaves: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names that some have otherwise than others."""
+    names = dict.fromkeys(name for each in leaves for name in each)
+    return [name for name in names if len({text(each.get(name)) for each in leaves}) > 1]
+
+
+def _labels(rows: Sequence[_Row]) -> list[str]:
+    """Labels that differ: where one was given to several rows, with what tells them apart."""
+    labels: list[str] = []
+    for row in rows:
+        parts = _parts(row, [other for other in rows if other.label == row.label])
+        label = f"{row.label} ({', '.join(parts)})" if parts else row.label
+        while label in labels:  # which somebody chose for other runs
+            label += " #2"
+        labels.append(label)
     return labels
+
+
+def _parts(row: _Row, namesakes: Sequence[_Row]) -> list[str]:
+    """What tells a row from others of its label: settings and, where these do not, its model and its code."""
+    settings, prints = (_apart([getattr(each, what) for each in namesakes]) for what in ("settings", "prints"))
+    names = [*settings, *prints]
+    told = [[text((each.settings | each.prints).get(name)) for name in names] for each in namesakes]
+    takes = (n for n in range(len(names)) if len({tuple(each[:n]) for each in told}) == len(told))
+    n = max(min(_MOST, len(settings)), next(takes, len(names)))
+    parts = [f"{name.removeprefix('method.')}={row.settings.get(name)}" for name in settings[:n]]
+    for name in names[len(settings) : n]:
+        if name in row.prints:
+            parts.append(f"{name} {_short(row.prints[name], {each.prints.get(name, '') for each in namesakes})}")
+    return parts
+
+
+def _short(hashed: str, others: set[str]) -> str:
+    """The first letters of a fingerprint, as many as tell it from others."""
+    return next(hashed[:n] for n in count(_SHORT) if len({other[:n] for other in others}) == len(others))

@@ -20,8 +20,8 @@ from descant.experiment.namesakes import by_edition, flat, key_of, rows_of, text
 
 _MOST = 3  # settings that a title tells
 _EDITIONS = (
-    "Data of the same name and settings held other examples in some of these runs than in others: each such "
-    "edition has a section of its own, in the order in which the runs ended."
+    "Data of the same name and settings held other examples in later runs than in earlier ones: these have "
+    "sections of their own, in the order in which the runs ended."
 )
 _LONGEST_VALUE, _LONGEST_KEY = 40, 80  # letters of a setting in a title, and of a title in the name of a file
 
