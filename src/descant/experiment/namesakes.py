@@ -34,7 +34,7 @@ class _Row:
     def of(cls, run: Run, code: Mapping[str, str]) -> Self:
         """The row that a run belongs to."""
         label = str(run.config.get("label") or run.config["method"]["name"])
-        task = dict(run.config["task"])
+        task = dict(run.config.get("task", {}))
         model = blake2b(str(task.pop("model", None)).encode(), digest_size=16).hexdigest()
         return cls(label, flat(comparable(run.config)) | task, {"model": model, **code})
 
