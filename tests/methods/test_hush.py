@@ -108,6 +108,9 @@ def test_the_stretch_restores_the_step_and_is_none_in_the_whole_space() -> None:
         assert all(gain <= d / m + 1e-9 for gain, m in zip(gains, (1, 10, 30), strict=True))
         assert replace(Hush(), m=d).stretch(d) == 1
     assert Hush(gain=9.0).stretch(1000) == 3
+    # a fiftieth of the directions is taken for curved, and never more than 500 are
+    assert replace(Hush(), m=100).stretch(1000) ** 2 == pytest.approx(1020 / 120)
+    assert replace(Hush(), m=100).stretch(100_000) ** 2 == pytest.approx(100_500 / 600)
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ class Hush(Descent):
     Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
     so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
     subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
-    (d + r) / (m + r) with r = 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
+    (d + r) / (m + r) with r = d / 50, but at most 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
     same in all rounds.
 
     `bits` are those of a number that a client sends, and of one that the server says, or one number for both; None
@@ -71,7 +71,9 @@ class Hush(Descent):
     has_shared: ClassVar[bool] = True
     personalizes: ClassVar[bool] = True
     default_work: ClassVar[Work] = Work(steps=20)
-    rank: ClassVar[int] = 500  # r: of the directions in which the loss is curved most, about how many there are
+    # r: of the directions in which the loss is curved most, about how many there are
+    rank: ClassVar[int] = 500  # at most
+    share: ClassVar[float] = 0.02  # of all d directions
 
     m: int | float = 0.0952
     bits: int | tuple[int, int] | None = (2, 1)
@@ -130,8 +132,8 @@ class Hush(Descent):
         g = d / (m + r) half the rate is safe there that is safe in the whole space. For m = d both are to be
         g = 1. Adam's moves do not depend on the slope's size: it moves a parameter as far as ever by g = d / m.
         """
-        m = self.dim(d)
-        return sqrt((d + self.rank) / (m + self.rank) if self.gain is None else self.gain)
+        m, r = self.dim(d), min(self.rank, self.share * d)
+        return sqrt((d + r) / (m + r) if self.gain is None else self.gain)
 
     def server_start(self, ctx: Context) -> Tree:
         nothing, step = torch.zeros_like(ctx.x0), sent(torch.zeros((), dtype=torch.int64), ctx.x0.device)
