@@ -54,8 +54,8 @@ class Hush(Descent):
     Whoever missed steps fetches them, or everything anew where that is shorter: w and the velocity. With a `pool`,
     so many subspaces are used in turn, and two sums of q for each of them say as much; by default every step has a
     subspace of its own. `m` below 1 is a share of d. `gain` is g, how far a step goes in the subspace: by default
-    (d + r) / (m + r) with r = d / 50, but at most 500, see `stretch`. `projection` is the kind of S_t; one that is not `fresh` is the
-    same in all rounds.
+    (d + r) / (m + r) with r = d / 50, but at most 500, see `stretch`. `projection` is the kind of S_t; one that is
+    not `fresh` is the same in all rounds.
 
     `bits` are those of a number that a client sends, and of one that the server says, or one number for both; None
     sends numbers as they are. What the server says is fetched by everyone who missed it, so that its bits cost
