@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import linecache
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +13,14 @@ import numpy as np
 import pytest
 
 from descant.catalog import describe
-from descant.engine import Record
 from descant.errors import SettingError
-from descant.experiment import Run
 from descant.experiment.allowed import Share
 from descant.experiment.cells import FromFile
 from descant.experiment.declaring import setting
 from descant.experiment.grid import comparison
 from descant.experiment.settings import RunSettings
 from descant.sealed import read_json, write_json
-
-VALUES: dict[str, Any] = {
-    "data": {"name": "synthetic", "clients": 6, "samples": 30},
-    "method": {"name": "ditto", "steps": 2},
-    "rounds": 2,
-}
+from tests.experiment.onecell import VALUES, run
 
 
 def key(**changes: Any) -> str:
@@ -128,13 +118,6 @@ def clients(tmp_path: Path) -> Callable[[int], dict[str, Any]]:
     return write
 
 
-def run(values: dict[str, Any], folder: Path) -> tuple[Run, int]:
-    """The run of the only cell, and how many records were made anew."""
-    made: list[Record] = []
-    ((_, found),) = comparison(values, folder).run(lambda _, record: made.append(record))
-    return found, len(made)
-
-
 def test_a_finished_cell_whose_data_changed_is_run_anew(
     tmp_path: Path, clients: Callable[[int], dict[str, Any]]
 ) -> None:
@@ -167,73 +150,6 @@ def test_a_cell_from_when_a_default_was_another_is_run_anew_beside_it(
     second, made = run(values, grid)
     assert made > 0 and second.config["method"]["bits"] == [2, 1] and len(list(grid.iterdir())) == 2
     assert run(values, grid)[1] == 0, "which is then found again"
-
-
-METHOD_OF_ONES_OWN = """
-from dataclasses import dataclass
-from descant.methods import Ditto
-
-@dataclass(frozen=True, kw_only=True)
-class Mine(Ditto):
-    name = "mine"
-
-    def step(self, v, grad, w):
-        return super().step(v, grad, {times} * w)
-"""
-MODEL_OF_ONES_OWN = """
-from torch import nn
-
-class Net(nn.Linear):
-    def forward(self, x):
-        return {times} * super().forward(x)
-
-def net(data):
-    return Net(data.input_shape[0], data.classes)
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "setting"),
-    [
-        (METHOD_OF_ONES_OWN, {"methods": {"a": {"name": "own_code:Mine", "steps": 1}}}),
-        (MODEL_OF_ONES_OWN, {"methods": {"a": {"name": "ditto", "steps": 1}}, "model": "own_code:net"}),
-    ],
-    ids=["method", "model"],
-)
-def test_a_cell_of_other_code_is_not_taken_for_one_of_now(
-    text: str, setting: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its name is that of the same settings; what the run recorded of the code tells them apart."""
-    monkeypatch.syspath_prepend(tmp_path)
-    values = {name: value for name, value in VALUES.items() if name != "method"} | setting
-    rounds = []
-    for times in (1, 1, 3, 3, 1):
-        monkeypatch.delitem(sys.modules, "own_code", raising=False)
-        (tmp_path / "own_code.py").write_text(text.format(times=times))
-        importlib.invalidate_caches()
-        linecache.clearcache()
-        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        rounds.append(run(values, tmp_path / "grid")[1])
-    assert rounds[0] > 0 and rounds[2] > 0 and rounds[1] == rounds[3] == rounds[4] == 0
-
-
-@pytest.mark.parametrize(
-    "method",
-    [{"name": "hush", "m": 3, "steps": 1}, {"name": "one-projection", "m": 3, "steps": 1}, {"name": "ditto"}],
-)
-@pytest.mark.parametrize("python", [None, "3.9.1"])
-def test_a_cell_of_our_own_parts_is_read_whatever_their_code(
-    method: dict[str, Any], python: str | None, tmp_path: Path
-) -> None:
-    """Versions tell it, and a run records another codec than its settings name, where the method rounds."""
-    values = {name: value for name, value in VALUES.items() if name != "method"} | {"methods": {"a": method}}
-    run(values, tmp_path)
-    (path,) = tmp_path.glob("*/run.json")
-    about, _ = read_json(path)
-    about["fingerprints"]["method"] = "of a Python that writes its syntax in another way"
-    about["config"]["versions"]["python"] = python or about["config"]["versions"]["python"]
-    write_json(path, about)
-    assert run(values, tmp_path)[1] == 0
 
 
 def test_a_finished_cell_beside_is_read_whatever_has_become_of_its_data(
