@@ -28,6 +28,11 @@ def test_nothing_takes_no_bytes() -> None:
     assert packed(nothing, 3).shape == (2, 0) and unpacked(packed(nothing, 3), 3, 0).shape == (2, 0)
 
 
+@pytest.mark.parametrize("bits", range(1, 17))
+def test_no_messages_take_no_bytes(bits: int) -> None:
+    assert packed(torch.zeros(0, 5, dtype=torch.int64), bits).shape == (0, length(5, bits))
+
+
 def test_the_bytes_are_the_bits_of_one_point_after_the_other() -> None:
     points = [5, 0, 7, 2, 6]  # in three bits each, the lowest first
     string = "101" + "000" + "111" + "010" + "011" + "0"

@@ -117,7 +117,7 @@ def packed(points: Tensor, bits: int) -> Tensor:
     if 8 % bits == 0:  # no point lies in two bytes
         each = 8 // bits
         flat = functional.pad(points.to(torch.uint8), (0, -points.shape[-1] % each))
-        return _joined(flat.view(*points.shape[:-1], -1, each), bits)
+        return _joined(flat.view(*points.shape[:-1], length(points.shape[-1], bits), each), bits)
     apart = (points[..., None] >> torch.arange(bits, device=points.device)).bitwise_and_(1).to(torch.uint8)
     flat = apart.flatten(-2)
     flat = functional.pad(flat, (0, -flat.shape[-1] % 8))

@@ -124,6 +124,18 @@ def test_one_bit_at_random_is_refused_since_its_error_grows(bits: int, nearest: 
     assert settles == (bits > 1 or nearest)
     assert gaps[-1] < 0.2 if settles else gaps[-1] > 100
     assert codec.unsettled(1) is None  # one number is its own largest size
+    assert Uniform(bits=bits, nearest=nearest, span=1.0).unsettled(64) is None
+
+
+@pytest.mark.parametrize(("bits", "settles"), [(2, False), (3, True)])
+def test_two_bits_at_random_after_a_rotation_are_refused_since_their_error_grows(bits: int, settles: bool) -> None:
+    """A rotation in each round spreads what is left, so that some is large again. Without one, it shrinks."""
+    stands = torch.randn(3, 5000, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    codec = Uniform(bits=bits, rotate=True)
+    gaps = readings(codec, stands, 60)
+    assert (codec.unsettled(5000) is None) == settles and codec.unsettled(1) is None
+    assert gaps[-1] < 0.01 if settles else gaps[-1] > 10
+    assert readings(Uniform(bits=bits), stands, 60)[-1] < 0.01 and Uniform(bits=bits).unsettled(5000) is None
 
 
 METHODS: dict[str, Method] = {

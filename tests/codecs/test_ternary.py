@@ -105,5 +105,17 @@ def test_an_update_that_is_not_finite_is_refused(post: Any) -> None:
         SparseTernary(feedback=False).encode(mail.ctx, {}, mail)
 
 
+def test_sizes_whose_sum_overflows_have_a_mean(post: Any) -> None:
+    mail = updates(post, torch.tensor([[1.5e308, -1.5e308]], dtype=torch.float64))
+    assert torch.equal(returned(SparseTernary(share=1.0), mail)["x"], mail["x"])
+
+
+def test_a_leaf_of_no_numbers_takes_no_bytes(post: Any) -> None:
+    mail = updates(post, torch.zeros(2, 0))
+    codec = SparseTernary()
+    assert codec.encode(mail.ctx, codec.memory({"x": mail["x"]}), mail)[1] == [b"", b""]
+    assert returned(codec, mail)["x"].shape == (2, 0)
+
+
 def test_it_is_known_by_its_name() -> None:
     assert CODECS["stc"] is SparseTernary

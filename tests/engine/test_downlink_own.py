@@ -44,7 +44,24 @@ class Clock(FedAvg):
 def test_what_is_said_is_the_broadcast_of_the_round_in_which_it_is_heard(run: Any) -> None:
     Clock.heard.clear()
     run(Clock(**MINI), rounds=4, downlink=TopK(share=1.0), chunk=7)
-    assert Clock.heard[-4:] == [0.0, 2.0, 3.0, 4.0], "at first everybody knows the broadcast of round 0"
+    assert Clock.heard[-4:] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_after_a_round_without_mail_all_is_heard_as_it_was(run: Any) -> None:
+    Clock.heard.clear()
+    done = run(Clock(**MINI), rounds=8, cohort=1, lost=0.7, downlink=TopK(share=1.0))
+    received = done.rounds["received"].to_list()
+    heard = [1.0]
+    for t in range(2, 9):
+        heard.append(float(t) if received[t - 2] else heard[-1])
+    assert Clock.heard[-8:] == heard and 0 in received[:-1] and 1 in received[:-1]
+
+
+def test_broadcasts_are_asked_for_in_rounds_of_the_run_alone(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(Clock, "shape", lambda round: asked.append(round) or (1,))
+    run(Clock(**MINI), rounds=3, downlink=TopK(share=1.0))
+    assert set(asked) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(

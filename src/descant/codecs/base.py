@@ -53,7 +53,7 @@ class Codec(Checked, ABC):
     def unsettled(self, n: int) -> str | None:
         """Why readings of n numbers that stand still, each sent as the change since the last one, need not settle.
 
-        None where the error of a reading shrinks, or does so on the average.
+        None where the error of a reading shrinks, does so on the average, or stays within a bound that was given.
         """
         return None
 

@@ -54,9 +54,15 @@ class Uniform(UpdateCodec):
     def unsettled(self, n: int) -> str | None:
         """A number that is rounded at random errs by less than a step: 2 s / (2^bits - 1) with s the largest size,
         which is below s from two bits on. With a `span` that is given, an error is bounded by it, and never grows.
+
+        A rotation anew in each round spreads the errors that are left, so that some are large again: s^2 is about
+        2 log(n) times their mean square, of which the largest share that can be left is 2 log(n) / (2^bits - 1)^2.
+        From three bits on that is below 1 for all n up to e^24.
         """
-        if self.bits > 1 or self.nearest or self.span is not None or n < 2:
+        if self.nearest or self.span is not None or n < 2 or self.bits > (2 if self.rotate else 1):
             return None
+        if self.bits == 2:
+            return "where rotated numbers are rounded to four points at random; use nearest: true, or three bits"
         return "of two points at random, one may be twice the largest number away; use nearest: true, or two bits"
 
     def pack(self, leaf: Leaf, memory: Tree, update: Tensor) -> tuple[Tree, list[bytes]]:

@@ -12,9 +12,10 @@ from descant.codecs import Codec, Native
 from descant.context import Context
 from descant.engine.links import REFUSED, Broadcast, through
 from descant.engine.records import CollapseError
+from descant.engine.returned import broadcast_of, state_of
 from descant.engine.statistics import STATISTICS
 from descant.errors import NotTogetherError
-from descant.mail import Form, Mail
+from descant.mail import Form, Mail, not_finite
 from descant.methods import Method, PerClient, ServerView
 from descant.methods.base import whole
 from descant.mirrors import host, sent, spread
@@ -85,6 +86,8 @@ class Downlink:
             raise CollapseError(f"the server's broadcast cannot be encoded: {error}") from error
         self._memory, self._said = memory, self._said + len(payloads[0])
         self._known = {name: arrived[_address(name)][0] for name in self._known}
+        if (name := not_finite(self._known)) is not None:
+            raise CollapseError(f"what clients hear of the broadcast '{name}' is not finite")
 
     def _check(self, now: Tree) -> None:
         """Refuse a broadcast whose leaves are not those that everybody knows."""
@@ -143,7 +146,8 @@ def check(codec: Codec, method: Method, ctx: Context) -> None:
     if not codec.updates or method.mute:
         return
     server = ctx.of_server()
-    first = method.broadcast(ServerView(method.server_start(server), server))
+    state = state_of(method, "server_start", method.server_start(server), method.held)
+    first = broadcast_of(method, method.broadcast(ServerView(state, ctx.at(1).of_server())))
     said = f"'{codec.name}' says how a broadcast moves, and the method '{method.name}'"
     plain = "use a codec of plain numbers, such as native or float16"
     if method.turns:

@@ -79,7 +79,7 @@ class Plan:
                     f"'{step.name}' acts on updates, and the method '{method.name}' does not say what it sends "
                     "(`sends`): it would change nothing",
                 )
-        if self.downlink.updates and self.own_start:
+        if self.downlink.updates and self.own_start and not method.mute:
             raise NotTogetherError(
                 "downlink",
                 f"'{self.downlink.name}' says how a broadcast moved from the model that all begin with, and with "

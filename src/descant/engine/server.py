@@ -70,7 +70,7 @@ class Server:
         asks = plan.codec.updates or self._keeps_sent
         told = self.broadcast(ctx)
         self._like = sent_like(method, ctx, told) if asks else {}
-        self.downlink = Downlink(plan.downlink, ctx, told)
+        self.downlink = Downlink(plan.downlink, ctx, self._following(ctx) if plan.downlink.updates else told)
         first, N, device = self._first_copies, ctx.clients, ctx.x0.device
         self.copies: ClientStore = (
             MappedStore(N, first, folder / "copies") if folder and self._like else ClientStore(N, first, device)
@@ -124,6 +124,10 @@ class Server:
         down = broadcast_of(self.method, self._watch("broadcast", self.method.broadcast, self.view(ctx)))
         return down | {STATISTICS: self.statistics} if self.spreads else down
 
+    def _following(self, ctx: Context) -> dict[str, Tensor | PerClient]:
+        """What is to be heard after this round: the broadcast of the next one, after the last its own."""
+        return self.broadcast(ctx.at(min(ctx.round + 1, self.plan.rounds)))
+
     def told(self, ctx: Context) -> dict[str, Tensor | PerClient]:
         """The broadcast, as clients hear it."""
         return self.downlink.heard(ctx, self.broadcast(ctx))
@@ -174,7 +178,7 @@ class Server:
         if finite is None or not bool(finite.all()):
             self._check_finite()
         if self.plan.downlink.updates:
-            self.downlink.say(ctx, self.broadcast(ctx.at(ctx.round + 1)))  # which is heard in the next round
+            self.downlink.say(ctx, self._following(ctx))
         return taken.figures
 
     def foresee(self, ctx: Context, mail: Mail) -> Taken | None:

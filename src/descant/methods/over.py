@@ -99,6 +99,10 @@ class OverSolver(Descent):
         return self.solver.first_sent(ctx)
 
     @property
+    def turns(self) -> bool:
+        return self.solver.turns
+
+    @property
     def weighs(self) -> bool:
         return self.solver.weighs
 
