@@ -34,7 +34,7 @@ def loop(method: OneProjection, task: Task, data: FederatedData, slope: Any, coh
     """w, the clients' v and what they have left after all rounds, one client after the other."""
     w, velocity = task.start().numpy(), np.zeros(D)
     v, left = [w for _ in range(N)], [np.zeros(D) for _ in range(N)]
-    hush = (D + 500) / (M + 500)  # its gain
+    hush = (D + D / 50) / (M + D / 50)  # its gain
     g = method.gain if method.gain is not None else 1.0 if method.feedback else hush
     for t in range(1, ROUNDS + 1):
         U, sent, n = g**0.5 * matrix(method, t, task), [], []
