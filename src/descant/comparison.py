@@ -125,8 +125,8 @@ class Comparison:
         self.runs: dict[str, list[Run]] = {}
         self._data: dict[str, str] = {}  # by label: what data its runs are on
         runs = list(runs)
-        of = {name: [run for run in runs if data_of(run) == data] for data, name in data_names(runs).items()}
-        named = {name: by_edition(there) for name, there in of.items()}
+        names = data_names(runs)
+        named = {name: by_edition([run for run in runs if data_of(run) == data]) for data, name in names.items()}
         several = len(named) > 1 or any(len(editions) > 1 for editions in named.values())
         for name, editions in named.items():
             for n, some in enumerate(editions, 1):

@@ -49,7 +49,7 @@ def made_of(spec: dict[str, object]) -> dict[str, object]:
 
 def test_hush_is_compared_on_digits_at_equal_gradients() -> None:
     grid = comparison(read_settings(EXAMPLES / "hush.yaml"), None)
-    assert len(grid.cells) == 3 * 12
+    assert len(grid.cells) == 3 * 13
     for cell in grid.cells[::3]:
         cell.check()
 

@@ -35,11 +35,16 @@ def worse_than_alone(runs: Mapping[str, Sequence[Run]], rule: str, first: int = 
 
 def _partner(run: Run, alone: Sequence[Run]) -> Run | None:
     """The run of local training to hold a run against."""
-    known = ("seed", "data", "task")
-    fitting = [other for other in alone if all(other.config[name] == run.config[name] for name in known)]
+    fitting = [other for other in alone if _problem(other) == _problem(run)]
     fitting = [other for other in fitting if _same_parties(run.history.federation, other.history.federation)]
     spent = run.summary()["examples_per_client"]
     return min(fitting, key=lambda other: abs(other.summary()["examples_per_client"] - spent), default=None)
+
+
+def _problem(run: Run) -> list[Any]:
+    """The seed, the data and the task of a run; what was noted of the data may be more than it was."""
+    data = {name: told for name, told in run.config["data"].items() if name != "notes"}
+    return [run.config["seed"], data, run.config.get("task")]
 
 
 def _worse(run: Run, alone: Run | None, rule: str, first: int) -> float | None:

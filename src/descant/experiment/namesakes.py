@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -19,6 +20,7 @@ _ACTING = ("method", "aggregator", "codec", "downlink", "attacks")  # parts that
 _TASK = ("model", "loss", "metric")
 _MOST = 3  # settings that a label tells, where they are enough
 _SHORT = 4  # letters that it tells of a fingerprint, where they are enough
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class _Row:
         """The row that a run belongs to."""
         label = str(run.config.get("label") or run.config["method"]["name"])
         task = dict(run.config.get("task", {}))
-        model = blake2b(str(task.pop("model", None)).encode(), digest_size=16).hexdigest()
+        # A function that a module shows lies elsewhere in every process, and is the same.
+        shown = _ADDRESS.sub("", str(task.pop("model", None)))
+        model = blake2b(shown.encode(), digest_size=16).hexdigest()
         return cls(label, flat(comparable(run.config)) | task, {"model": model, **code})
 
     @property
@@ -47,8 +51,8 @@ class _Row:
 
 def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Runs on the same data by the label of their row, one a seed: those of one label, of the same settings, the
-    same model and the same code. The same run counts once; of two that say the same of themselves it is the later
-    one."""
+    same model and the same code. The same run counts once; of two that say the same of themselves it is the one
+    that ended later."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
         alike.setdefault(_Row.of(run, {}).key, []).append(run)
@@ -58,32 +62,33 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
             row = _Row.of(run, code)
             # Without a folder a run does not say what its data held: then none stands for another.
             itself = None if "fingerprint" in run.config["data"] else id(run)
-            rows.setdefault(row.key, row).runs[key_of(run), itself] = run
+            there = rows.setdefault(row.key, row).runs
+            before = there.get((key_of(run), itself))
+            there[key_of(run), itself] = run if before is None or run.ended >= before.ended else before
     found = list(rows.values())
     return {label: list(row.runs.values()) for label, row in zip(_labels(found), found, strict=True)}
 
 
 def by_edition(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs on data of the same name and settings, in the order in which they ended, by what the data held.
+    """Runs on data of the same name and settings by what the data held, the oldest data first.
 
-    Data that hold something else than others of the same draw did before are a later edition. A run that cannot be
-    compared with others, or does not say what its data held, is on the newest edition of its time.
+    Data that hold something else than others of the same draw did in runs that ended before are a later edition. A
+    run that cannot be compared with others, or does not say what its data held, is on the newest one of its time.
     """
     draws: dict[str, set[str]] = {}  # by what the data held
     for run in runs:
         if (held := _held(run)) is not None:
             draws.setdefault(held, set()).update(_draws(run))
     known: dict[str, int] = {}  # the edition of data that held this
-    found: list[list[Run]] = [[]]
-    for run in runs:
-        n = len(found) - 1
+    of: dict[int, int] = {}  # the edition of each run
+    newest = 0
+    for run in sorted(runs, key=lambda run: run.ended):
+        n = newest
         if (held := _held(run)) is not None:
             before = [edition for other, edition in known.items() if draws[other] & draws[held]]
             n = known.setdefault(held, max(before) + 1 if before else n)
-        if n == len(found):
-            found.append([])
-        found[n].append(run)
-    return found
+        of[id(run)], newest = n, max(n, newest)
+    return [[run for run in runs if of[id(run)] == n] for n in range(newest + 1)]
 
 
 def key_of(run: Run) -> str:
@@ -178,12 +183,14 @@ def _apart(leaves: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _labels(rows: Sequence[_Row]) -> list[str]:
     """Labels that differ: where one was given to several rows, with what tells them apart."""
+    parts = [_parts(row, [other for other in rows if other.label == row.label]) for row in rows]
+    taken = {row.label for row, told in zip(rows, parts, strict=True) if not told}  # as somebody chose them
     labels: list[str] = []
-    for row in rows:
-        parts = _parts(row, [other for other in rows if other.label == row.label])
-        label = f"{row.label} ({', '.join(parts)})" if parts else row.label
-        while label in labels:  # which somebody chose for other runs
+    for row, told in zip(rows, parts, strict=True):
+        label = f"{row.label} ({', '.join(told)})" if told else row.label
+        while told and label in taken:
             label += " #2"
+        taken.add(label)
         labels.append(label)
     return labels
 

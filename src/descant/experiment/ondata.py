@@ -18,11 +18,18 @@ def data_of(run: Run) -> str:
 
 
 def data_names(runs: Iterable[Run]) -> dict[str, str]:
-    """The data of some runs, each with a name: its own and, where several have that, what differs."""
+    """The data of some runs, each with a name of its own: that of the data and, where several have it, what
+    differs."""
     first: dict[str, Run] = {}
     for run in runs:
         first.setdefault(data_of(run), run)
-    return {data: _name(run, list(first.values())) for data, run in first.items()}
+    names: dict[str, str] = {}
+    for data, run in first.items():
+        name = _name(run, list(first.values()))
+        while name in names.values():  # where what differs is too long to tell, or is not there
+            name += " #2"
+        names[data] = name
+    return names
 
 
 def _told(run: Run) -> dict[str, Any]:
@@ -35,9 +42,17 @@ def _told(run: Run) -> dict[str, Any]:
 def _name(run: Run, every: list[Run]) -> str:
     name, told = str(_data(run).get("name")), _told(run)
     namesakes = [_told(other) for other in every if str(_data(other).get("name")) == name]
-    differ = [field for field in told if any(other.get(field) != told[field] for other in namesakes)]
+    differ = [field for field in told if any(_text(other, field) != _text(told, field) for other in namesakes)]
     parts = [f"{field} {told[field] if isinstance(told[field], str) else shown(told[field])}" for field in differ]
-    return f"{name} ({', '.join(parts[:_MOST])})" if parts else name
+    texts = [[_text(other, field) for field in differ] for other in namesakes]
+    own = [_text(told, field) for field in differ]
+    enough = (n for n in range(len(differ)) if sum(other[:n] == own[:n] for other in texts) == 1)
+    return f"{name} ({', '.join(parts[: max(_MOST, next(enough, len(differ)))])})" if parts else name
+
+
+def _text(told: Mapping[str, Any], field: str) -> str:
+    """A setting as `data_of` compares it; one that is not there is none."""
+    return json.dumps(told[field], sort_keys=True, default=str) if field in told else ""
 
 
 def _data(run: Run) -> Mapping[str, Any]:

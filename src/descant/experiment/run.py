@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,8 +45,10 @@ class Run:
         simulation: Simulation | None = None,
         models: Models | None = None,
         fingerprints: Mapping[str, str] | None = None,
+        ended: int | None = None,
     ) -> None:
         self.config, self.history, self._simulation = config, history, simulation
+        self.ended = time_ns() if ended is None else ended
         self.fingerprints = fingerprints or {}  # of what it followed from, where it is read from a folder
         self.models = models or Models.none(history, config)
 
@@ -274,7 +277,8 @@ class Run:
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(folder / RUN, "does not fit the tables beside it") from None
         models = Models.of_folder(folder, about, history, allow_imports=allow_imports)
-        return cls(config, history, None, models, about.get("fingerprints"))
+        ended = (folder / RUN).stat().st_mtime_ns
+        return cls(config, history, None, models, about.get("fingerprints"), ended)
 
     def _live(self) -> Simulation:
         if self._simulation is None:

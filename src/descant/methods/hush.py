@@ -40,9 +40,9 @@ from descant.task import Layout
 class Hush(Descent):
     """Hush: Ditto whose shared model w is trained, round by round, in a new random subspace of `m` dimensions.
 
-    All parties derive S_t, an `m` x d matrix with orthonormal rows, from the seed and the number of the step. A
-    client takes its steps on q, at w + U' q with U = sqrt(g) S_t, and sends q, in few bits a number. The server
-    combines them, and says the result q, in few bits too; all go on from what it said:
+    All parties derive S_t, an `m` x d matrix whose rows are by default orthonormal, from the seed and the number of
+    the step. A client takes its steps on q, at w + U' q with U = sqrt(g) S_t, and sends q, in few bits a number.
+    The server combines them, and says the result q, in few bits too; all go on from what it said:
 
         velocity <- beta velocity + U' q,    w <- w + velocity.
 

@@ -195,7 +195,7 @@ def gather(runs: Sequence[Run], first: int = 0, pages: Sequence[Path] = ()) -> l
 def _problem(config: dict[str, Any]) -> Any:
     data = config["data"]
     settings = {name: value for name, value in data["settings"].items() if name != "seed"}
-    return [data["name"], data["clients"], settings, config["task"]]
+    return [data["name"], data["clients"], settings, config.get("task")]
 
 
 def _attackers(run: Run) -> str:
@@ -227,7 +227,7 @@ def _told_from_namesakes(titled: Sequence[tuple[str, dict[str, Any]]]) -> list[s
 
 def _about(config: dict[str, Any]) -> dict[str, Any]:
     """The settings of the data and the model by name, without the seed; a module itself is too long to tell."""
-    data, task = config["data"], config["task"]
+    data, task = config["data"], config.get("task", {})
     told = flat({"clients": data["clients"]} | data["settings"]) | {k: v for k, v in task.items() if k != "model"}
     return {name: value for name, value in told.items() if name != "seed"}
 
