@@ -119,3 +119,14 @@ def test_a_run_from_when_a_default_was_another_is_refused(tmp_path: Path) -> Non
     with pytest.raises(SettingError, match=r"from when the default of bits was another .*choose another folder"):
         dc.compare(task(), DATA, others, out=tmp_path, **HOW)
     assert sorted(tmp_path.iterdir()) == before, "which is found before another is run"
+
+
+def test_a_run_from_when_its_method_computed_otherwise_is_refused(tmp_path: Path) -> None:
+    methods = {"few bytes": dc.methods.Hush(m=3, steps=1)}
+    dc.compare(task(), DATA, methods, out=tmp_path, **HOW)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    about, _ = read_json(folder / "run.json")
+    del about["config"]["revision"]
+    write_json(folder / "run.json", about)
+    with pytest.raises(SettingError, match=r"from when its method computed otherwise .*choose another folder"):
+        dc.compare(task(), DATA, methods, out=tmp_path, **HOW)

@@ -38,10 +38,10 @@ def new_task() -> dc.Task:
 def begin(data: dc.FederatedData, out: Path, stop: int | None = 5, **settings: Any) -> dc.Run | None:
     """A run that is interrupted after a round, or not at all."""
     ditto = dc.methods.Ditto(lam=0.3, steps=2, solver=dc.methods.FedAvg(steps=2, batch=5))
-    how: dict[str, Any] = {"rounds": 8, "cohort": 2, "evaluate": 2, "out": out, "mode": "vmap"} | settings
+    how: dict[str, Any] = {"method": ditto, "rounds": 8, "cohort": 2, "evaluate": 2, "out": out, "mode": "vmap"}
     if stop is None:
-        return dc.simulate(new_task(), data, ditto, **how)
+        return dc.simulate(new_task(), data, **how | settings)
     with pytest.raises(KeyboardInterrupt):
-        dc.simulate(new_task(), data, ditto, **how, progress=interrupt(stop))
+        dc.simulate(new_task(), data, **how | settings, progress=interrupt(stop))
     assert unfinished(out)
     return None

@@ -14,10 +14,12 @@ import pytest
 
 from descant.catalog import describe
 from descant.errors import SettingError
+from descant.experiment import Run
 from descant.experiment.allowed import Share
 from descant.experiment.cells import FromFile
 from descant.experiment.declaring import setting
 from descant.experiment.grid import comparison
+from descant.experiment.namesakes import rows_of
 from descant.experiment.settings import RunSettings
 from descant.sealed import read_json, write_json
 from tests.experiment.onecell import VALUES, run
@@ -150,6 +152,25 @@ def test_a_cell_from_when_a_default_was_another_is_run_anew_beside_it(
     second, made = run(values, grid)
     assert made > 0 and second.config["method"]["bits"] == [2, 1] and len(list(grid.iterdir())) == 2
     assert run(values, grid)[1] == 0, "which is then found again"
+
+
+@pytest.mark.parametrize("state", ["finished", "begun"])
+def test_a_cell_from_when_its_method_computed_otherwise_is_run_anew_beside_it(
+    tmp_path: Path, clients: Callable[[int], dict[str, Any]], state: str
+) -> None:
+    values = clients(0) | {"methods": {"few bytes": {"name": "hush", "m": 2, "steps": 1}}}
+    run(values, tmp_path)
+    (folder,) = (path for path in tmp_path.iterdir() if "few-bytes" in path.name)
+    about, _ = read_json(folder / "run.json")
+    assert about["config"].pop("revision") == 2
+    write_json(folder / "run.json", about)
+    old = Run.load(folder)
+    if state == "begun":
+        (folder / "run.json").rename(folder / "start.json")
+        (folder / "journal").mkdir()
+    second, made = run(values, tmp_path)
+    assert made > 0 and run(values, tmp_path)[1] == 0, "which is then found again"
+    assert list(rows_of([old, second])) == ["few bytes (revision=None)", "few bytes (revision=2)"]
 
 
 def test_a_finished_cell_beside_is_read_whatever_has_become_of_its_data(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import importlib
 import linecache
+import os
 import shutil
 import sys
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,27 @@ def test_another_seed_of_the_data_is_another_draw_and_no_other_edition(one: Run)
     mine = [of(one, held, settings={"data": {"name": "mine:data", "seed": seed}}) for held, seed in told]
     for runs in (ours, anew, mine):  # what a user's own data say of themselves need not be their seed
         assert by_edition(runs) == [runs[:2], runs[2:]]
+
+
+def test_the_order_in_which_runs_are_handed_in_tells_nothing_of_their_time(one: Run) -> None:
+    """As of a shell's list of folders, by name: seeds 0 and 1 on the old data, and then on the new."""
+    runs = [of(one, held, seed) for held, seed in (("A", 0), ("B", 1), ("C", 0), ("D", 1))]
+    for order in permutations(range(4)):
+        handed = [runs[i] for i in order]
+        assert by_edition(handed) == [[run for run in handed if run in some] for some in (runs[:2], runs[2:])]
+
+
+def test_of_runs_that_say_the_same_the_one_that_ended_later_counts_whatever_their_order(one: Run) -> None:
+    before, after = of(one, "A"), of(one, "A")
+    for runs in ([before, after], [after, before]):
+        ((kept,),) = rows_of(runs).values()
+        assert kept is after
+
+
+def test_a_run_that_is_read_ended_when_its_last_file_was_written(tmp_path: Path) -> None:
+    run = simulate(nn.Linear(3, 2), DATA, "local", rounds=1, mode="vmap", out=tmp_path / "run")
+    os.utime(tmp_path / "run" / "run.json", ns=(5, 7))
+    assert Run.load(tmp_path / "run").ended == 7 < run.ended
 
 
 def test_data_that_were_made_in_python_are_compared_with_those_of_a_settings_file(one: Run) -> None:
@@ -200,11 +223,25 @@ def test_a_setting_that_there_was_not_yet_is_nothing(one: Run) -> None:
 def test_a_label_that_somebody_chose_for_other_runs_stays_theirs(one: Run) -> None:
     lr = one.config["method"]["lr"]
     taken = of(one, label=f"one (lr={lr})", seed=4)
-    assert labels(taken, one, of(one, method__lr=0.5)) == {
-        f"one (lr={lr})": [4],
-        f"one (lr={lr}) #2": [0],
-        "one (lr=0.5)": [0],
-    }
+    named = {f"one (lr={lr})": [4], f"one (lr={lr}) #2": [0], "one (lr=0.5)": [0]}
+    assert labels(taken, one, of(one, method__lr=0.5)) == named
+    assert labels(one, of(one, method__lr=0.5), taken) == named, "also if theirs come later"
+
+
+class Shows(nn.Linear):
+    """A layer that shows a function of its own, with its address."""
+
+    def extra_repr(self) -> str:
+        return str(lambda x: x)
+
+
+def test_where_a_models_functions_lie_in_memory_tells_no_rows_apart() -> None:
+    def of_seed(seed: int) -> Run:
+        return simulate(Shows(3, 2), DATA, "local", rounds=1, mode="vmap", seed=seed, label="one")
+
+    runs = [of_seed(0), of_seed(1)]
+    assert " at 0x" in runs[0].config["task"]["model"]
+    assert labels(*runs) == {"one": [0, 1]}
 
 
 NET = """

@@ -154,3 +154,12 @@ def test_how_to_go_on_with_a_run_of_python_is_said_as_it_works(data: dc.Federate
     with pytest.raises(SettingError, match=r"unfinished: .*in Python: descant\.resume\(.*, task, data\)"):
         dc.report(tmp_path)
     assert dc.resume(tmp_path, new_task(), data).summary()["rounds"] == 8
+
+
+def test_a_run_from_when_its_method_computed_otherwise_is_refused(data: dc.FederatedData, tmp_path: Path) -> None:
+    begin(data, tmp_path, method=dc.methods.Hush(m=3, steps=1))
+    start, _ = read_json(tmp_path / "start.json")
+    assert start["config"].pop("revision") == 2
+    write_json(tmp_path / "start.json", start)
+    with pytest.raises(ResumeError, match=r"whose method 'hush' computed otherwise: .*begin anew with overwrite"):
+        dc.resume(tmp_path, new_task(), data)

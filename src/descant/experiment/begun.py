@@ -39,8 +39,14 @@ def refuse_other(
     """Refuse to go on in a folder, if data, settings or code are others than those of its start.json."""
     then, prints = started["config"], dict(fingerprints)
     _refuse_other_prints(folder, started, {"data": prints.pop("data")})
+    same = then["method"].get("name") == config["method"]["name"]
+    if same and then.get("revision", 1) != config.get("revision", 1):
+        raise ResumeError(
+            f"{folder} was begun by a descant whose method '{config['method']['name']}' computed otherwise: "
+            "go on with that one, or begin anew with overwrite"
+        )
     for field, now in json.loads(json.dumps(config)).items():  # as a file has it
-        if field not in ("execution", "versions", "settings") and _differ(then.get(field, now), now):
+        if field not in ("revision", "execution", "versions", "settings") and _differ(then.get(field, now), now):
             raise ResumeError(
                 f"{folder} was begun with {field} = {then[field]!r}, and this is {now!r}: "
                 "resume with the same, or begin anew with overwrite"

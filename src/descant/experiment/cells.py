@@ -215,11 +215,15 @@ def _left(out: Path, files: str | None, allow_imports: bool) -> Run:
 
 
 def otherwise(folder: Path, method: Method) -> dict[str, Any]:
-    """The fields that a method has otherwise in the run that a folder holds, if it holds one, as they are now.
+    """The fields that a method has otherwise in the run that a folder holds, if it holds one, as they are now; and
+    its `revision`.
 
     What has its default does not tell cells apart. So a default that is another one since then does not, either.
     """
-    return _apart(_about(folder).get("config", {}).get("method"), loads(dumps(describe(method))))
+    config = _about(folder).get("config", {})
+    fields = _apart(config.get("method"), loads(dumps(describe(method))))
+    same = not config or config.get("revision", 1) == method.revision
+    return fields if same else fields | {"revision": method.revision}
 
 
 def _about(folder: Path) -> dict[str, Any]:

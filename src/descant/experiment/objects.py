@@ -107,9 +107,13 @@ class FromObjects(Cell):
         So is one of a method whose defaults are others by now.
         """
         if fields := otherwise(folder, self.method):
+            defaults = [name for name in fields if name != "revision"]
+            told = "its method computed otherwise"
+            if defaults:
+                told = f"the default of {', '.join(defaults)} was another"
             raise SettingError(
-                f"{folder.parent} holds {self} from when the default of {', '.join(fields)} was another "
-                f"({folder.name}): choose another folder, and read that run by descant.load"
+                f"{folder.parent} holds {self} from when {told} ({folder.name}): choose another folder, and read "
+                "that run by descant.load"
             )
         stem = folder.name.rpartition("-")[0]
         for other in folder.parent.glob(f"{stem}-*"):

@@ -261,6 +261,7 @@ def _config(
         "data": about,
         "task": task.describe(),
         "method": describe(method),
+        **({"revision": method.revision} if method.revision > 1 else {}),
         **call.plain("result"),
         "cohort": plan.cohort,
         **how,

@@ -150,6 +150,8 @@ class Method(Checked, ABC):
     has_shared: ClassVar[bool]  # whether there is a global model
     personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
     mute: ClassVar[bool] = False  # whether clients never send anything, so that nothing can be forged or combined
+    # One more each time that the same settings come to compute something else: runs from before stand apart then.
+    revision: ClassVar[int] = 1
 
     def server_start(self, ctx: Context) -> Tree:
         """The server's first state, from the initial model `ctx.x0` [d]; the leaves in `held` are [N, ...]."""

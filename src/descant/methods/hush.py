@@ -71,6 +71,7 @@ class Hush(Descent):
     has_shared: ClassVar[bool] = True
     personalizes: ClassVar[bool] = True
     default_work: ClassVar[Work] = Work(steps=20)
+    revision: ClassVar[int] = 2  # the `share` came later
     # r: of the directions in which the loss is curved most, about how many there are
     rank: ClassVar[int] = 500  # at most
     share: ClassVar[float] = 0.02  # of all d directions
