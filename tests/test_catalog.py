@@ -10,7 +10,7 @@ import pytest
 
 from descant.catalog import build, describe
 from descant.coupling import L1Norm, L2Norm, Layer, Squared
-from descant.errors import SettingError
+from descant.errors import SettingError, unknown
 from descant.kinds import CATALOG
 from descant.listing import entries
 from descant.methods import METHODS, Ditto, FedAvg, FedAvgPlus, FedPlus, LpProj, Method
@@ -86,3 +86,9 @@ def test_a_mistake_is_named(spec: dict[str, Any], message: str) -> None:
 def test_a_variants_penalty_is_its_own() -> None:
     with pytest.raises(SettingError, match=r"no setting of method 'fedavg\+' called 'penalty'"):
         build("methods", {"name": "fedavg+", "penalty": "l1"})
+
+
+def test_a_name_in_other_letters_is_the_one_that_is_meant() -> None:
+    assert str(unknown("method", "FEDAVG", ["fedavg", "fedavgm"])) == (
+        "there is no method called 'FEDAVG'. Did you mean 'fedavg'? Known: fedavg, fedavgm"
+    )

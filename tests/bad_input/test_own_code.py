@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import descant as dc
+from descant.cli.main import _of_users
 from descant.data import DataError
 from descant.errors import TaskError
 from tests.bad_input.calling import Done, descant, refused
@@ -79,6 +80,15 @@ def test_the_users_line_is_named_where_the_command_is_called_above_the_files_of_
     (place / "d.yaml").write_text(json.dumps(SETTINGS | {"data": data, "method": method}))
     done = descant("run", str(place / "d.yaml"), "--out", str(place / "out"), "-q", cwd=Path("/"))
     assert done.status == 1 and "unexpected" in done.err and "mistaken_two.py, line 8" in done.err, done.err
+
+
+def test_a_file_of_a_package_below_the_current_folder_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _of_users(tmp_path / "mine.py") and _of_users(tmp_path / "more" / "mine.py")
+    assert not _of_users(tmp_path / "venv" / "lib" / "site-packages" / "installed.py")
+    assert not _of_users(tmp_path.parent / "mine.py") and not _of_users(tmp_path / "<string>")
 
 
 def test_what_is_noted_of_the_data_stands_below_a_comparison(place: Path) -> None:

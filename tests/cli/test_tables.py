@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from descant.cli.tables import comparison_table, print_figure, print_run
+from descant.cli.tables import _data_notes, comparison_notes, comparison_table, print_figure, print_run
 from descant.experiment import Run
 from descant.experiment.cells import Cell
 from descant.experiment.grid import comparison
@@ -127,3 +127,41 @@ def test_one_table_is_enough_for_draws_of_the_same_data_and_for_other_models(tmp
     drawn = {"data": {"name": "synthetic", "clients": 5, "samples": 30, "seed": "run"}}
     comparison_table(list(comparison(SETTINGS | drawn | {"methods": methods}, tmp_path).run()), where := console())
     assert "On synthetic" not in where.export_text()
+
+
+def noted(run: Run, *notes: str) -> Run:
+    """The run as if this had been noted of its data."""
+    return Run(run.config | {"data": run.config["data"] | {"notes": list(notes)}}, run.history)
+
+
+@pytest.mark.parametrize(
+    ("many", "last"),
+    [
+        (3, "Note: 2."),
+        (4, "(And 1 more note like these; the report has all.)"),
+        (5, "(And 2 more notes like these; the report has all.)"),
+    ],
+)
+def test_of_many_notes_a_terminal_has_three_and_a_program_all(
+    results: list[tuple[Cell, Run]], many: int, last: str
+) -> None:
+    (cell, first), (other, second), *_ = results
+    here = [noted(first, "0", "1"), noted(second, *map(str, range(many)))]
+    said = [f"Note: {n}." for n in range(many)]
+    assert _data_notes(here) == [*said[:3], *([last] if many > 3 else [])]
+    assert _data_notes(here)[-1] == last
+    both = list(zip((cell, other), here, strict=True))
+    comparison_table(both, where := console())
+    assert where.export_text().rstrip().endswith(last)
+    assert [note["note"] for note in comparison_notes(both)] == said
+
+
+def test_what_is_noted_of_some_data_is_not_said_of_others(results: list[tuple[Cell, Run]]) -> None:
+    cell, run = results[0]
+    here = noted(run, "two were left out")
+    there = Run(run.config | {"data": run.config["data"] | {"name": "other"}}, run.history)
+    both = [(cell, here), (cell, there)]
+    assert comparison_notes(both) == [{"data": "synthetic", "note": "Note: two were left out."}]
+    comparison_table(both, where := console())
+    first, second = where.export_text().split("On other")
+    assert "left out" in first and "left out" not in second

@@ -12,6 +12,7 @@ import descant as dc
 from descant.engine import Evaluated
 from descant.errors import SettingError
 from descant.experiment.history import Federation, History
+from descant.experiment.table import rows
 
 DATA = dc.data.synthetic(clients=5, samples=30, dim=4, classes=3)
 
@@ -120,5 +121,22 @@ def test_the_best_round_so_far_is_that_of_all_rounds_looked_at_anew(higher: bool
 def test_a_first_round_after_the_last_is_refused(run: dc.Run) -> None:
     assert run.best(first=6).round == 6
     for first in (-1, 7):
-        with pytest.raises(SettingError, match=f"first = {first}: it must be from 0 to 6, the last round"):
+        with pytest.raises(SettingError, match=f"first = {first}: it must be a whole number from 0 to 6, the last"):
             run.best(first=first)
+
+
+@pytest.mark.parametrize("first", ["x", None, 1.5, True])
+def test_a_first_round_that_is_no_number_is_refused(run: dc.Run, first: Any) -> None:
+    with pytest.raises(SettingError, match=f"first = {first!r}: it must be a whole number from 0 to 6"):
+        run.best(first=first)
+    with pytest.raises(SettingError, match=f"first = {first!r}: rounds are counted from 0"):
+        rows([("mine", run)], first)
+
+
+def test_a_round_after_which_nothing_was_evaluated_is_not_reported() -> None:
+    """The run goes on for some rounds after round 0, and collapses before it is evaluated again."""
+    run = simulate(method=dc.methods.Local(lr=1e10, weight_decay=1.0, steps=1), rounds=9, evaluate=9)
+    assert run.collapse is not None and len(run.rounds) > 0 and list(run.history.evaluated["personal"]) == [0]
+    assert run.best().round == 0
+    with pytest.raises(SettingError, match="first = 1: it must be a whole number from 0 to 0, the last round"):
+        run.best(first=1)

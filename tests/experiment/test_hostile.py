@@ -119,3 +119,11 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with pytest.raises(SettingError, match=r"the file system of .* has no locks .* choose a folder on another"):
         begin(tmp_path, rounds=1)
+
+
+@pytest.mark.parametrize("prints", [3, None, ["data"], {"data": 3}], ids=str)
+def test_fingerprints_that_are_no_text_are_damage(tmp_path: Path, prints: Any) -> None:
+    begin(tmp_path, store="memory", rounds=1)
+    reseal(tmp_path / "run.json", fingerprints=prints)
+    with pytest.raises(DamagedError, match=r"run\.json does not say what the run followed from"):
+        dc.load(tmp_path)

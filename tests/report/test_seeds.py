@@ -17,6 +17,7 @@ from descant.experiment import Run
 from descant.report import Report
 from descant.report.gather import Entry, Experiment, find, gather
 from descant.report.tables import notices, overview, summary_rows, worst_served
+from descant.report.training import measures
 from descant.report.verdict import by_seed, paired, ranked, verdict
 
 
@@ -207,3 +208,26 @@ def test_all_that_are_level_are_named_up_to_rounding_and_whose_the_interval_is(e
 def test_a_small_difference_is_no_zero(experiment_of: Made) -> None:
     said = verdict(experiment_of({"A": {0: 0.50002, 1: 0.40003}, "B": {0: 0.5, 1: 0.4}}))
     assert "A has the highest test accuracy, 0.450: 2e-05 above B" in said
+
+
+def test_what_is_noted_of_the_data_of_any_seed_is_on_the_page(runs: list[Run], tmp_path: Path) -> None:
+    """And it is said what does not hold for every run."""
+
+    def noted(run: Run, data_seed: int, *notes: str) -> Run:
+        found = drawn(run, data_seed)
+        found.config["data"]["notes"] = list(notes)
+        return found
+
+    few = [f"client {k} was left out" for k in range(5)]
+    report = Report([noted(runs[0], 1, "one is tiny", few[0]), noted(runs[1], 2, *few[1:], "one is tiny")])
+    told = f"one is tiny. Of some runs, not of all: {'. '.join(few)}.</p>"
+    assert told in report.html()
+    for path in report.save(tmp_path, "md"):
+        assert told.removesuffix("</p>") in path.read_text()
+    alike = Report([noted(runs[0], 1, "one is tiny"), noted(runs[1], 2, "one is tiny")])
+    assert "one is tiny.</p>" in alike.html() and "Of some runs" not in alike.html()
+
+
+def test_a_run_whose_task_nobody_wrote_down_is_drawn_by_its_metric_and_its_loss(runs: list[Run]) -> None:
+    without = Run({name: value for name, value in runs[0].config.items() if name != "task"}, runs[0].history)
+    assert measures(Experiment("mine", (Entry("alone", (without,)),), "mine")) == ["accuracy", "loss"]

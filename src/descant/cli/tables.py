@@ -22,6 +22,7 @@ from descant.experiment.table import (
     compute_note,
     count,
     human_bytes,
+    noted,
     of_fewer,
     over_seeds,
     rows,
@@ -68,7 +69,7 @@ def print_run(run: Run, console: Console) -> None:
         f"{figures['rounds']} rounds, {up} up, {down} down, "
         f"{count(figures['gradients_per_client'])} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
-    notes = [f"Note: {note}." for note in run.config["data"].get("notes", ())]
+    notes = [f"Note: {note}." for note in noted([run.config])]
     for said in (*at_evaluation(rows([(str(run.config["label"]), run)])), whose([run]), *notes):
         if said:
             console.print(said, markup=False)
@@ -90,21 +91,23 @@ def comparison_table(
 
 
 def comparison_notes(results: Sequence[tuple[Cell, Run]], first: int = 0) -> list[dict[str, str]]:
-    """What `comparison_table` says below its figures on what is not equal, for programs: by the data."""
+    """What `comparison_table` says below its figures, for programs: by the data, and all that is noted of them."""
     notes = []
     for data, name in data_names(run for _, run in results).items():
-        found = rows([(cell.label, run) for cell, run in results if data_of(run) == data], first)
-        told = _data_notes(run for _, run in results if data_of(run) == data)
-        said = (compute_note(found), *at_evaluation(found), *told)
+        there = [(cell, run) for cell, run in results if data_of(run) == data]
+        found = rows([(cell.label, run) for cell, run in there], first)
+        told = noted(run.config for _, run in there)
+        said = (compute_note(found), *at_evaluation(found), *(f"Note: {note}." for note in told))
         notes += [{"data": name, "note": note} for note in said if note]
     return notes
 
 
 def _data_notes(runs: Iterable[Run]) -> list[str]:
-    """What is noted of the data of some runs: all of it, unless every seed has much of its own."""
-    noted = list(dict.fromkeys(f"Note: {note}." for run in runs for note in run.config["data"].get("notes", ())))
-    more = len(noted) - _NOTES
-    return noted[:_NOTES] + ([f"(And {more} more notes like these; the report has all.)"] if more > 0 else [])
+    """What is noted of the data of some runs, for a terminal: all of it, unless every seed has much of its own."""
+    notes = noted(run.config for run in runs)
+    said, more = [f"Note: {note}." for note in notes[:_NOTES]], len(notes) - _NOTES
+    many = "1 more note like these" if more == 1 else f"{more} more notes like these"
+    return said + ([f"(And {many}; the report has all.)"] if more > 0 else [])
 
 
 def _side_by_side(

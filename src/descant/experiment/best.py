@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from descant.errors import SettingError, unknown
+from descant.errors import SettingError, shown, unknown
+from descant.experiment.allowed import is_whole
 from descant.experiment.history import History
 
 _CHOSEN = {"chosen_on_valid": "chosen on validation data", "last": "the last round"}
@@ -30,9 +31,10 @@ def best(history: History, model: str | None = None, first: int = 0) -> Best:
     model = model or ("personal" if "personal" in known else known[0])
     if model not in known:
         raise unknown("evaluated model", model, known)
-    last = history.rounds[-1]["round"] if history.rounds else 0
-    if not 0 <= first <= last:
-        raise SettingError(f"first = {first}: it must be from 0 to {last}, the last round of the run")
+    last = max(history.evaluated[model])  # a run that collapsed may have gone on for some rounds after it
+    if not is_whole(first) or not 0 <= first <= last:
+        said = f"it must be a whole number from 0 to {last}, the last round in which the run was evaluated"
+        raise SettingError(f"first = {shown(first)}: {said}")
     figures = history.summary(first)
     rule = "chosen_on_valid" if f"{model}.round@chosen_on_valid" in figures else "last"
     round = figures[f"{model}.round@{rule}"]

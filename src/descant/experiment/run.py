@@ -260,6 +260,9 @@ class Run:
         files = about.get("files", {})
         if about["format"] == FORMAT and not ("files" in about and "metric" in about):
             raise damaged(folder / RUN, "is not what a finished run says of itself")
+        prints = about.get("fingerprints", {})
+        if not isinstance(prints, dict) or not all(isinstance(value, str) for value in prints.values()):
+            raise damaged(folder / RUN, "does not say what the run followed from")
         federation, rounds, clients = (
             read_table(folder / name, files.get(name), sealed=about["format"] == FORMAT)
             for name in (f"{name}.parquet" for name in _TABLES)
@@ -278,7 +281,7 @@ class Run:
             raise damaged(folder / RUN, "does not fit the tables beside it") from None
         models = Models.of_folder(folder, about, history, allow_imports=allow_imports)
         ended = (folder / RUN).stat().st_mtime_ns
-        return cls(config, history, None, models, about.get("fingerprints"), ended)
+        return cls(config, history, None, models, prints, ended)
 
     def _live(self) -> Simulation:
         if self._simulation is None:

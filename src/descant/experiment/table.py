@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from descant.errors import SettingError
+from descant.errors import SettingError, shown
+from descant.experiment.allowed import is_whole
 from descant.experiment.run import Run
 
 
@@ -62,8 +63,9 @@ def _row(label: str, summaries: Sequence[dict[str, Any]]) -> LabelRow:
 
 def check_first(labelled: Iterable[tuple[str, Run]], first: int) -> None:
     """Refuse to choose among rounds from `first` on where a run that has not collapsed was evaluated in none."""
-    if first < 0:
-        raise SettingError(f"first = {first}: rounds are counted from 0 (the untrained model) on; give 0 or more")
+    if not is_whole(first) or first < 0:
+        said = "rounds are counted from 0 (the untrained model) on; give 0 or more"
+        raise SettingError(f"first = {shown(first)}: {said}")
     for label, run in labelled:
         last = max((t for rounds in run.history.evaluated.values() for t in rounds), default=0)
         if run.collapse is None and first > last:
@@ -163,6 +165,11 @@ def whose(runs: Iterable[Run]) -> str:
         return ""
     many = str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
     return f"Figures are of the benign clients, without the {many} malicious."
+
+
+def noted(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is noted of the data of runs with these settings: each note once, in order."""
+    return list(dict.fromkeys(note for config in configs for note in config["data"].get("notes", ())))
 
 
 def human_bytes(count: float) -> str:

@@ -74,7 +74,8 @@ def _tables(report: Report, format: str) -> Iterable[tuple[str, str]]:
         for rule in RULES:
             if any(f"{experiment.model}.round@{rule}" in row.mean for row in found):
                 table = overview(experiment, found, rule, full=True)
-                about = f"{experiment.title}: {facts(experiment.entries[0].config)}"
+                configs = (run.config for entry in experiment.entries for run in entry.runs)
+                about = f"{experiment.title}: {facts(*configs)}"
                 table = replace(table, caption=" ".join([about, table.caption, *unlike]))
                 text = _markdown(table) if format == "md" else _latex(table)
                 yield f"{experiment.key}-{rule}.{'md' if format == 'md' else 'tex'}", text

@@ -15,6 +15,7 @@ from altair import SCHEMA_VERSION
 from jinja2 import Environment
 from markupsafe import Markup
 
+from descant.experiment.table import noted
 from descant.report.figure import Chart, Figure
 from descant.report.gather import Experiment
 from descant.report.harm import harmed, newcomers
@@ -93,13 +94,13 @@ def _section(
     first: int,
 ) -> dict[str, Any]:
     found = summary_rows(experiment, first)
-    model, config = experiment.model, experiment.entries[0].config
+    model, runs = experiment.model, [run for entry in experiment.entries for run in entry.runs]
     rules = [experiment.rule, *(rule for rule in RULES if rule != experiment.rule)]
     shown = [rule for rule in rules if any(f"{model}.round@{rule}" in row.mean for row in found)]
     return {
         "key": experiment.key,
         "title": experiment.title,
-        "facts": facts(config),
+        "facts": facts(*(run.config for run in runs)),
         "notices": notices(experiment, found),
         "tables": {},
         "overviews": {
@@ -116,14 +117,19 @@ def _section(
     }
 
 
-def facts(config: Mapping[str, Any]) -> str:
-    """What runs are on: the clients and how data were dealt to them, the model, the loss and the metric."""
-    data, task = config["data"], config["task"]
-    said = (
-        f"{data['clients']:,} clients{_told(data['settings'])}; a model of {task['parameters']:,} parameters; "
-        f"loss {task['loss']}, metric {task['metric']}."
-    )
-    return " ".join([said, *(f"{note}." for note in data.get("notes", ()))])
+def facts(*configs: Mapping[str, Any]) -> str:
+    """What runs are on: the clients and how data were dealt to them, the model, the loss and the metric.
+
+    And what is noted of the data of any run: every seed may have dealt them anew.
+    """
+    data, task = configs[0]["data"], configs[0].get("task")
+    said = f"{data['clients']:,} clients{_told(data['settings'])}"
+    if task is not None:  # which a run that was made by hand need not have
+        said += f"; a model of {task['parameters']:,} parameters; loss {task['loss']}, metric {task['metric']}"
+    of_all = [note for note in noted(configs) if all(note in c["data"].get("notes", ()) for c in configs)]
+    of_some = [note for note in noted(configs) if note not in of_all]
+    head = ["Of some runs, not of all:"] if of_some else []
+    return " ".join([f"{said}.", *(f"{note}." for note in of_all), *head, *(f"{note}." for note in of_some)])
 
 
 def _told(settings: Mapping[str, Any]) -> str:

@@ -198,7 +198,7 @@ class RobustReport:
         section = {
             "key": _KEY,
             "title": str(self.config["data"]["name"]),
-            "facts": facts(self.config),
+            "facts": facts(*(run.config for runs in self.runs.values() for run in runs)),
             "verdict": self.verdict(),
             "notices": self.notices(),
             "tables": self.tables,

@@ -205,8 +205,8 @@ def _collapse(frame: pl.DataFrame, base: alt.Chart, y: alt.Y) -> list[alt.Chart]
 
 def measures(experiment: Experiment) -> list[str]:
     """The metric and the loss, where they are not the same, and how often a backdoor works, where there is one."""
-    task, metric = experiment.entries[0].config["task"], experiment.history.metric
-    found = [metric] if metric in ("loss", task["loss"]) else [metric, "loss"]
+    task, metric = experiment.entries[0].config.get("task", {}), experiment.history.metric
+    found = [metric] if metric in ("loss", task.get("loss")) else [metric, "loss"]
     probed = any(f"test_{SUCCESS}" in h.columns(experiment.model) for e in experiment.entries for h in e.histories)
     return [*found, SUCCESS] if probed else found
 
