@@ -24,6 +24,7 @@ from finished import finished
 
 import descant as dc
 from descant.errors import SettingError
+from descant.experiment.namesakes import key_of
 from descant.report.figure import Figure, Palette, layered, scale
 from descant.report.look import styles
 from descant.report.place import check_picture, write_marked
@@ -38,7 +39,7 @@ def points(compared: dc.Comparison, metric: str) -> pl.DataFrame:
     rows = []
     for label, runs in compared.runs.items():
         name = f"personal.test_{metric}.mean@chosen_on_valid"
-        by_seed = {str(run.config["seed"]): run.summary().get(name, float("nan")) for run in runs}
+        by_seed = {key_of(run): run.summary().get(name, float("nan")) for run in runs}
         found = paired(by_seed, dict.fromkeys(by_seed, 0.0))  # the mean, as a difference from nothing
         if found is None:
             print(f"# {label} has no figure: every seed collapsed", file=sys.stderr)

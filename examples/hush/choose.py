@@ -12,10 +12,10 @@
 
 Each method is tried with six rates and two values of what it is known by, or with twelve rates, on three seeds that
 are not among the five. Those with two rates have four for the personal models and once, twice and four times that
-for the shared one. The setting with the best mean validation accuracy over these seeds is kept. The larger data
-have fewer: CIFAR-10 one seed, and Shakespeare one seed, six settings a method and two seeds at the end. Ditto and
-Hush take 20 gradients a round for the shared model and 20 for the personal one; those that train one model take 40.
-Bytes are real, up and down.
+for the shared one. The setting with the best mean validation accuracy over these seeds is kept. A run that is
+called like a trial, and had other settings, is refused. The larger data have fewer: CIFAR-10 one seed, and
+Shakespeare one seed, six settings a method and two seeds at the end. Ditto and Hush take 20 gradients a round for
+the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-import descant as dc
+from trialled import accuracies
 
 Spec = dict[str, Any]
 FOUR, SIX = (1.0, 2.0, 4.0, 8.0), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -207,20 +206,18 @@ def all_trials(name: str, wanted: list[str]) -> Spec:
     return settings(name, made, SEEDS.get(name, [100, 101, 102]))
 
 
+def alone(name: str, trial: str) -> Spec | None:
+    """The settings of a trial by itself, if there is one of that name."""
+    label = trial.split(" | ")[0]
+    made = trials(name, label).get(trial) if label in METHODS else None
+    return None if made is None else settings(name, {trial: made}, 1)
+
+
 def chosen(name: str, folders: list[Path]) -> dict[str, Spec]:
     """The trial of every method with the best mean accuracy on validation data, over the seeds it was tried on."""
     figures: dict[str, dict[str, dict[int, float]]] = {}  # by method, trial and seed
-    for path in sorted(path for folder in folders for path in folder.glob("*/run.json")):
-        run = dc.load(path.parent)
-        trial, seed = run.config["label"], run.config["seed"]
-        label = trial.split(" | ")[0]
-        if label not in METHODS or trial not in trials(name, label):
-            raise SystemExit(
-                f"{path.parent} holds '{trial}', which is no trial of {name}: give folders of trials alone"
-            )
-        valid = run.summary().get("personal.valid_accuracy.mean@chosen_on_valid", float("-inf"))
-        of = figures.setdefault(label, {}).setdefault(trial, {})
-        of[seed] = valid if run.collapse is None else float("-inf")
+    for trial, by_seed in accuracies(name, folders, lambda trial: alone(name, trial)).items():
+        figures.setdefault(trial.split(" | ")[0], {})[trial] = by_seed
     found: dict[str, tuple[float, Spec]] = {}
     for label, tried in figures.items():
         seeds = max(map(len, tried.values()))

@@ -24,6 +24,7 @@ from finished import finished
 
 import descant as dc
 from descant.experiment.attackgrid import CLEAN, percent
+from descant.experiment.namesakes import differing
 
 HEADS = ("attack", "alone", "Ditto", "its aggregator", "Hush", "its aggregator", "Hush less Ditto")
 VALID = "personal.valid_accuracy.mean@chosen_on_valid"
@@ -35,6 +36,16 @@ def label_of(method: str, attack: str, fraction: float) -> str:
     return method if attack == CLEAN else f"{method}, {attack} {percent(fraction)}"
 
 
+def check(label: str, runs: Sequence[dc.Run], folder: Path) -> None:
+    """Refuse runs of one label that are not the seeds of one row: nobody says which of them the table is of."""
+    if len(dc.Comparison(runs).runs) > 1:
+        names = differing([run.config for run in runs]) or ["data, model or code"]
+        raise SystemExit(
+            f"the runs of '{label}' in {folder} differ in {', '.join(names)}: run descant robustness with each of "
+            "these settings into a folder of its own"
+        )
+
+
 def valid(runs: Sequence[dc.Run]) -> float:
     """The mean accuracy on validation data over seeds; where one collapsed, less than any."""
     figures = [run.summary().get(VALID, float("nan")) for run in runs if run.collapse is None]
@@ -42,8 +53,9 @@ def valid(runs: Sequence[dc.Run]) -> float:
     return mean if len(figures) == len(runs) and isfinite(mean) else float("-inf")
 
 
-def line(runs: Runs, methods: Sequence[str], attack: str, fraction: float) -> list[str]:
+def line(runs: Runs, places: pl.DataFrame, attack: str, fraction: float) -> list[str]:
     """A row of the table: the best of each under an attack, and how far apart the two are."""
+    methods, attacks = (places[name].unique(maintain_order=True).to_list() for name in ("method", "attack"))
     best = {}
     for name in ("Ditto", "Hush"):
         tried = [m for m in methods if m.startswith(f"{name}, ") and label_of(m, attack, fraction) in runs]
@@ -58,13 +70,16 @@ def line(runs: Runs, methods: Sequence[str], attack: str, fraction: float) -> li
         gap = f"{found['difference']:+.4f}"
         gap += "" if found["low"] is None else f" ({found['low']:+.4f} to {found['high']:+.4f})"
     cells = [cell for name in labels for cell in (_figure(means[labels[name]]), best[name].split(", ", 1)[1])]
-    return [f"{attack}, {percent(fraction)}" if fraction else attack, alone(runs, fraction), *cells, gap]
+    return [f"{attack}, {percent(fraction)}" if fraction else attack, alone(runs, attacks, fraction), *cells, gap]
 
 
-def alone(runs: Runs, fraction: float) -> str:
-    """The accuracy of training alone, with as many attackers: figures are of the others."""
-    called = [label for label in runs if label.startswith("Local, ") and label.endswith(f" {percent(fraction)}")]
-    there = called if fraction else [label for label in runs if label == "Local"]
+def alone(runs: Runs, attacks: Sequence[str], fraction: float) -> str:
+    """The accuracy of training alone, with as many attackers: figures are of the others.
+
+    It was run under the first attack of the table alone, since it would be the same under the others.
+    """
+    called = [label_of("Local", attack, fraction) for attack in attacks if (attack == CLEAN) == (not fraction)]
+    there = [label for label in called if label in runs]
     if not there:
         return "–"
     return _figure(dc.Comparison(runs[there[0]]).table()["test_accuracy"][0])
@@ -85,13 +100,16 @@ def main() -> None:
         places = pl.read_csv(table).filter(pl.col("in_table")).select("method", "attack", "fraction")
     except (OSError, pl.exceptions.PolarsError) as error:
         raise SystemExit(f"{table} is no table of descant robustness: {str(error).splitlines()[0]}") from error
+    wanted = {label_of(*place) for place in places.iter_rows()}
     runs: Runs = {}
     for run in finished(folder):
-        runs.setdefault(run.config["label"], []).append(run)
-    methods = places["method"].unique(maintain_order=True).to_list()
+        if (label := run.config["label"]) in wanted:  # and not of an earlier table
+            runs.setdefault(label, []).append(run)
+    for label, some in runs.items():
+        check(label, some, folder)
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
     for attack, fraction in places.select("attack", "fraction").unique(maintain_order=True).iter_rows():
-        print(f"| {' | '.join(line(runs, methods, attack, fraction))} |")
+        print(f"| {' | '.join(line(runs, places, attack, fraction))} |")
 
 
 if __name__ == "__main__":

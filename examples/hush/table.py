@@ -14,6 +14,7 @@ the round chosen before that, and of their bytes and gains nothing is said.
 from __future__ import annotations
 
 import sys
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,13 @@ def times(ours: float, theirs: float) -> str:
     if not ours or not theirs:
         return "–"
     return f"{theirs / ours:,.0f}x" if theirs >= ours else f"{theirs / ours:.2g}x"
+
+
+def place(figure: float | None, higher_is_better: bool) -> float:
+    """What methods are sorted by: the best comes first, and last who has no figure."""
+    if figure is None or isnan(figure):
+        return inf
+    return -figure if higher_is_better else figure
 
 
 def cells(
@@ -72,7 +80,8 @@ def main() -> None:
     base, alone = rows[against], rows.get("Local")
     heads = [head.replace("less Ditto", f"less {against}").replace("accuracy", metric) for head in HEADS]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for label, row in sorted(rows.items(), key=lambda item: -(item[1][f"test_{metric}"] or 0)):
+    higher = runs[0].history.higher_is_better
+    for label, row in sorted(rows.items(), key=lambda item: place(item[1][f"test_{metric}"], higher)):
         found = apart.get(label)
         gap = "" if found is None else f"{found['difference']:+.4f}"
         if found is not None and found["low"] is not None:

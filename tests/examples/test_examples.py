@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -25,12 +26,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def python(name: str, *arguments: str, cwd: Path) -> str:
     """What `python name arguments` prints."""
-    out, path = io.StringIO(), str(EXAMPLES / name)
-    beside = [str(Path(path).parent), *sys.path]  # as Python has it: a program may read what stands beside it
-    patched = mock.patch.multiple(sys, argv=[path, *arguments], path=beside)
-    with chdir(cwd), patched, redirect_stdout(out):
-        runpy.run_path(path, run_name="__main__")
+    out = io.StringIO()
+    with chdir(cwd), mock.patch.object(sys, "argv", [str(EXAMPLES / name), *arguments]), redirect_stdout(out):
+        inside(name, "__main__")
     return out.getvalue()
+
+
+def inside(name: str, called: str = "program") -> dict[str, Any]:
+    """What a program defines."""
+    path = EXAMPLES / name
+    with mock.patch.object(sys, "path", [str(path.parent), *sys.path]):  # it may read what stands beside it
+        return runpy.run_path(str(path), run_name=called)
 
 
 @pytest.mark.slow

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
-import runpy
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -16,16 +20,100 @@ from descant.catalog import build
 from descant.experiment.attackgrid import attack_grid
 from descant.experiment.grid import comparison
 from descant.experiment.settings import read_settings
-from tests.examples.test_examples import EXAMPLES, python
+from tests.examples.test_examples import EXAMPLES, inside, python
 
-HUSH = sorted(runpy.run_path(str(EXAMPLES / "hush" / "choose.py"))["DATA"])
+HUSH = sorted(inside("hush/choose.py")["DATA"])
+DIGITS = {"data": {"name": "digits", "clients": 6, "seed": "run"}, "rounds": 3, "cohort": 3}
+Choose = Callable[..., str]
 
 
-def trials(name: str, folder: Path, *labels: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def choose() -> Choose:
+    """The script with a data set more, `small`: what it prints."""
+    program = inside("hush/choose.py")
+    program["DATA"]["small"] = DIGITS | {"model": {"name": "mlp", "hidden": [20]}}
+
+    def called(*arguments: str) -> str:
+        out = io.StringIO()
+        with mock.patch.object(sys, "argv", ["choose.py", *arguments]), redirect_stdout(out):
+            program["main"]()
+        return out.getvalue()
+
+    return called
+
+
+def trials(
+    name: str, folder: Path, *labels: str, overrides: Sequence[str] = (), by: Choose | None = None
+) -> dict[str, Any]:
     """The settings of trials on a data set, as the script writes them."""
     path = folder / "trials.yaml"
-    path.write_text(python("hush/choose.py", "trials", name, *labels, cwd=folder))
+    told = ("trials", name, *labels)
+    path.write_text(python("hush/choose.py", *told, cwd=folder) if by is None else by(*told))
     return read_settings(path, overrides)
+
+
+@pytest.fixture(scope="module")
+def tried(choose: Choose, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two trials, with two seeds each."""
+    folder = tmp_path_factory.mktemp("tried")
+    settings = trials("small", folder, "Local", overrides=["mode=vmap", "seeds=[100, 101]"], by=choose)
+    some = {label: settings["methods"][label] for label in list(settings["methods"])[:2]}
+    list(comparison(settings | {"methods": some}, folder / "trials").run())
+    return folder / "trials"
+
+
+def copied(tried: Path, folder: Path) -> list[Path]:
+    """The folders of these four runs, as copies of a test's own: by rate, then by seed."""
+    shutil.copytree(tried, folder)
+    return sorted((path.parent for path in folder.glob("*/run.json")), key=lambda path: path.name)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rounds": 2}, "rounds = 3 and not 2"),
+        ({"cohort": 2}, "cohort = 3 and not 2"),
+        ({"data": {"name": "digits", "clients": 6, "labels": 3, "seed": "run"}}, "data.labels = None and not 3"),
+        ({"model": {"name": "mlp", "hidden": [5]}}, "model.hidden = [20] and not [5]"),
+        ({"method": {"batch": 5}}, "method.batch = 10 and not 5"),
+    ],
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
+)
+def test_runs_that_are_called_like_trials_and_are_none_are_refused(
+    change: dict[str, Any], told: str, choose: Choose, tried: Path, tmp_path: Path
+) -> None:
+    """As those of a smoke test beside them."""
+    copied(tried, tmp_path / "runs")
+    settings = trials("small", tmp_path, "Local", overrides=["mode=vmap", "seeds=[100]"], by=choose)
+    label, spec = next(iter(settings["methods"].items()))
+    settings |= {name: value for name, value in change.items() if name != "method"}
+    settings["methods"] = {label: spec | change.get("method", {})}
+    list(comparison(settings, tmp_path / "runs").run())
+    with pytest.raises(SystemExit, match=f"local-lr.* is not the trial 'Local .*{re.escape(told)}.*: give folders"):
+        choose("best", "small", str(tmp_path / "runs"))
+
+
+def test_a_trial_that_was_run_twice_with_a_seed_is_refused(choose: Choose, tried: Path, tmp_path: Path) -> None:
+    first, *_ = copied(tried, tmp_path / "runs")
+    shutil.copytree(first, tmp_path / "again" / first.name)
+    with pytest.raises(SystemExit, match=r"runs.* and .*again.* both hold 'Local .*' with seed 100: leave one"):
+        choose("best", "small", str(tmp_path / "runs"), str(tmp_path / "again"))
+
+
+def test_trials_that_cannot_be_read_are_left_out_by_name(
+    choose: Choose, tried: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = yaml.safe_load(choose("best", "small", str(tried)))["methods"]["Local"]
+    first, second, third, last = copied(tried, tmp_path / "runs")
+    rate = {path: dc.load(path).config["method"]["lr"] for path in (first, second, third, last)}
+    assert rate[first] == rate[second] != rate[third] and whole["lr"] in rate.values()
+    (first / "run.json").write_text("{}")
+    table = second / "rounds.parquet"
+    table.write_bytes(table.read_bytes()[:50])
+    kept = yaml.safe_load(choose("best", "small", str(tmp_path / "runs")))["methods"]["Local"]
+    assert kept["lr"] == rate[third]
+    said = capsys.readouterr().err
+    assert said.count("# left out: ") == 2 and first.name in said and str(table) in said
 
 
 @pytest.mark.few(1)
@@ -55,15 +143,14 @@ def test_hush_is_compared_on_digits_at_equal_gradients() -> None:
 
 
 @pytest.mark.slow
-def test_the_best_trials_of_hush_make_a_table_beside_ditto(tmp_path: Path) -> None:
+def test_the_best_trials_of_hush_make_a_table_beside_ditto(choose: Choose, tmp_path: Path) -> None:
     """On other data, with few clients and rounds: trials, the best of each, its runs, and their table."""
-    small = ["data={name: digits, clients: 6, seed: run}", "rounds=3", "evaluate.every=3", "cohort=3", "mode=vmap"]
     three = ("Local", "Ditto", "Hush 1/25")
-    settings = trials("mnist-20", tmp_path, *three, overrides=[*small, "seeds=[100, 101]"])
+    settings = trials("small", tmp_path, *three, overrides=["mode=vmap", "seeds=[100, 101]"], by=choose)
     settings["methods"] = {k: v for k, v in settings["methods"].items() if k.split(" | ")[0] in three}
     tried = list(comparison(settings, tmp_path / "trials").run())
     assert len(tried) == 36 * 2
-    (tmp_path / "best.yaml").write_text(python("hush/choose.py", "best", "mnist-20", "trials", cwd=tmp_path))
+    (tmp_path / "best.yaml").write_text(choose("best", "small", str(tmp_path / "trials")))
     best = yaml.safe_load((tmp_path / "best.yaml").read_text())["methods"]
     for label in three:
         figures: dict[str, list[float]] = {}
@@ -74,7 +161,7 @@ def test_the_best_trials_of_hush_make_a_table_beside_ditto(tmp_path: Path) -> No
         means = {trial: sum(of) / 2 for trial, of in figures.items()}
         kept = [trial for trial in means if settings["methods"][trial] == best[label]]
         assert len(kept) == 1 and means[kept[0]] == max(means.values())
-    runs = comparison(read_settings(tmp_path / "best.yaml", [*small, "seeds=2"]), tmp_path / "best").run()
+    runs = comparison(read_settings(tmp_path / "best.yaml", ["mode=vmap", "seeds=2"]), tmp_path / "best").run()
     compared = dc.Comparison(run for _, run in runs)
     heads, _, *lines = python("hush/table.py", "best", cwd=tmp_path).splitlines()
     assert heads.startswith("| method | test accuracy | less Ditto | worst tenth | of the gain |")
@@ -85,7 +172,7 @@ def test_the_best_trials_of_hush_make_a_table_beside_ditto(tmp_path: Path) -> No
     hush, ditto = figures["Hush 1/25"], figures["Ditto"]
     assert rows["Hush 1/25"][0] == f"{hush['test_accuracy']:.4f}"
     assert rows["Hush 1/25"][1].startswith(f"{apart['Hush 1/25']['difference']:+.4f} (")
-    gains = ditto["test_accuracy"] > figures["Local"]["test_accuracy"]
+    gains = ditto["test_accuracy"] - figures["Local"]["test_accuracy"] >= 0.01
     assert (rows["Ditto"][3], rows["Local"][3]) == (("100 %", "0 %") if gains else ("–", "–"))
     assert rows["Ditto"][-2:] == ["1x", "1x"] and rows["Local"][-2:] == ["–", "–"]
     assert rows["Hush 1/25"][-2] == f"{ditto['bytes_up'] / hush['bytes_up']:,.0f}x"
@@ -103,15 +190,14 @@ def test_hush_and_ditto_are_attacked_under_the_same_aggregators() -> None:
 
 
 @pytest.mark.slow
-def test_attacks_take_the_two_rates_that_trials_chose(tmp_path: Path) -> None:
-    small = ["data={name: digits, clients: 6, seed: run}", "rounds=2", "evaluate.every=2", "cohort=3", "mode=vmap"]
+def test_attacks_take_the_two_rates_that_trials_chose(choose: Choose, tmp_path: Path) -> None:
     wanted = ("Local", "Ditto, two", "Hush 1/10, two")
-    settings = trials("mnist-60", tmp_path, *wanted, overrides=[*small, "seeds=[100]"])
+    settings = trials("small", tmp_path, *wanted, overrides=["mode=vmap", "seeds=[100]"], by=choose)
     local = {k: v for k, v in settings["methods"].items() if k.startswith("Local")}
     assert len(settings["methods"]) == 36 and len(local) == 12
     few = {k: settings["methods"][k] for k in (*list(local)[:1], *list(settings["methods"])[12::8])}  # some of each
     list(comparison(settings | {"methods": few}, tmp_path / "trials").run())
-    (tmp_path / "attacks.yaml").write_text(python("hush/choose.py", "attacks", "mnist-60", "trials", cwd=tmp_path))
+    (tmp_path / "attacks.yaml").write_text(choose("attacks", "small", str(tmp_path / "trials")))
     made, as_it_is = read_settings(tmp_path / "attacks.yaml"), read_settings(EXAMPLES / "hush" / "attacks.yaml")
     assert list(made["methods"]) == list(as_it_is["methods"])
     assert (made["attacks"], made["fractions"]) == (as_it_is["attacks"], as_it_is["fractions"])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from torch import nn
 
 import descant as dc
-from tests.examples.test_examples import EXAMPLES, python
+from tests.examples.test_examples import EXAMPLES, inside, python
 
 VALID, TEST = (f"personal.{part}_accuracy.mean@chosen_on_valid" for part in ("valid", "test"))
 SMALL: dict[str, Any] = {"data": {"name": "digits", "clients": 6, "seed": "run"}, "mode": "vmap", "rounds": 3}
@@ -65,6 +68,68 @@ def test_the_best_aggregator_of_each_is_chosen_on_validation_data(attacked: Any)
         ]
         assert gap.startswith(f"{sum(by_seed) / len(by_seed):+.4f}")
     assert len(chosen) > 2, "other attacks, other aggregators"
+
+
+@pytest.fixture(scope="module")
+def attacked_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """The settings of a very small table of robustness, and its folder."""
+    folder = tmp_path_factory.mktemp("once") / "runs"
+    work = {"lr": 0.1, "batch": 10, "steps": 1}
+    methods = {"Local": {"name": "local", **work}, "Ditto, mean": {"name": "ditto", **work}}
+    methods["Hush, mean"] = {"name": "hush", **work}
+    settings = SMALL | {"rounds": 1, "seeds": 1, "methods": methods}
+    settings |= {"attacks": ["sign-flip", "ipm"], "fractions": [0, 0.2]}
+    robustness(settings, folder)
+    return settings, folder
+
+
+def robustness(settings: dict[str, Any], folder: Path) -> None:
+    """As `descant robustness` does without its page, into a folder that may hold runs of earlier settings."""
+    file = folder.with_suffix(".yaml")
+    file.write_text(yaml.safe_dump(settings, sort_keys=False))
+    dc.robustness(file, out=folder).table().write_csv(folder / "robustness.csv")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"methods": {"Local": {"name": "local", "lr": 0.2, "batch": 10, "steps": 1}}},
+            "'Local' in runs differ in method.lr:",
+        ),
+        ({"rounds": 2}, "'.*' in runs differ in rounds:"),
+        (
+            {"data": {"name": "digits", "clients": 6, "labels": 3, "seed": "run"}},
+            "'.*' in runs differ in data.labels:",
+        ),
+    ],
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
+)
+def test_runs_of_earlier_settings_in_a_folder_of_attacks_are_refused(
+    change: dict[str, Any], told: str, attacked_once: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    settings, folder = attacked_once
+    shutil.copytree(folder, tmp_path / "runs")
+    changed = settings | change | {"methods": settings["methods"] | change.get("methods", {})}
+    robustness(changed, tmp_path / "runs")
+    with pytest.raises(SystemExit, match=rf"the runs of {told} run descant robustness with each .* of its own"):
+        python("hush/robust.py", "runs", cwd=tmp_path)
+
+
+def test_methods_that_the_last_table_of_attacks_has_not_are_in_none(
+    attacked_once: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    settings, folder = attacked_once
+    _, _, *lines = python("hush/robust.py", str(folder), cwd=tmp_path).splitlines()
+    runs = {run.config["label"]: run for run in map(dc.load, folder.glob("local*"))}
+    clean, attacked = (f"{runs[label].summary()[TEST]:.4f}" for label in ("Local", "Local, sign-flip 20 %"))
+    assert len(runs) == 2 and clean != attacked, "where somebody attacks, figures are of the others"
+    assert [cells(line)[1] for line in lines] == [clean, attacked, attacked]
+    shutil.copytree(folder, tmp_path / "runs")
+    methods = {label: spec for label, spec in settings["methods"].items() if label != "Local"}
+    robustness(settings | {"methods": methods}, tmp_path / "runs")
+    _, _, *lines = python("hush/robust.py", "runs", cwd=tmp_path).splitlines()
+    assert [cells(line)[1] for line in lines] == ["–"] * 3
 
 
 def test_a_folder_without_a_table_of_robustness_is_named(tmp_path: Path) -> None:
@@ -135,3 +200,49 @@ def test_a_table_says_who_collapsed_and_leaves_out_what_cannot_be_read(
     assert rows.keys() == {"Ditto (1 of 1 collapsed)", "Hush"}
     assert rows["Hush"][-2:] == ["–", "–"] and rows["Hush"][4] == "–"
     assert "# left out: " in capsys.readouterr().err
+
+
+def test_a_table_gives_the_share_of_the_gain_and_how_many_times_fewer_bytes() -> None:
+    told = inside("hush/table.py")["cells"]
+    row = {"method": "Hush", "test_accuracy": 0.8, "worst_10": 0.5, "bytes_up": 10_000, "bytes_down": 10_000}
+    row |= {"collapsed": 0, "seeds": 5}
+    base = row | {"method": "Ditto", "test_accuracy": 0.9, "bytes_up": 100_000, "bytes_down": 300_000}
+    alone = row | {"method": "Local", "test_accuracy": 0.7, "bytes_up": 0, "bytes_down": 0}
+    hush = ["Hush", "0.8000", "-0.1", "0.5000", "50 %", "10.0 kB", "20.0 kB", "10x", "20x"]
+    assert told(row, base, alone, "-0.1", "accuracy") == hush
+    assert told(base, base, alone, "", "accuracy")[4:] == ["100 %", "100.0 kB", "400.0 kB", "1x", "1x"]
+    assert told(alone, base, alone, "", "accuracy")[4:] == ["0 %", "0", "0", "–", "–"]
+    assert told(base, row, alone, "", "accuracy")[-2:] == ["0.1x", "0.05x"]
+    little = base | {"test_accuracy": 0.709}  # less than a point
+    assert told(row, little, alone, "", "accuracy")[4] == "–"
+    assert told(row, base, None, "", "accuracy")[4] == "–"
+    lost = base | {"collapsed": 2, "bytes_up": 2_500_000}
+    assert told(lost, base, alone, "", "accuracy")[0] == "Ditto (2 of 5 collapsed)"
+    assert told(lost, base, alone, "", "accuracy")[4:] == ["–", "2.5 MB", "2.8 MB", "–", "–"]
+
+
+def test_a_table_begins_with_the_best_also_where_less_is_better(tmp_path: Path) -> None:
+    place = inside("hush/table.py")["place"]
+    figures = sorted([0.1, None, 0.3, float("nan"), 0.2], key=lambda figure: place(figure, True))
+    assert figures[:3] == [0.3, 0.2, 0.1]
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
+    data = dc.FederatedData.from_arrays({client: (x, x.sum(1)) for client in ("a", "b")}, seed=0)
+    rates = {"still": 1e-6, "Ditto": 0.1, "slow": 0.01}
+    methods = {label: {"name": "ditto", "lr": lr} for label, lr in rates.items()}
+    dc.compare(dc.Task(nn.Linear(2, 1), "squared_error"), data, methods, rounds=3, out=tmp_path / "runs")
+    heads, _, *lines = python("hush/table.py", "runs", cwd=tmp_path).splitlines()
+    assert cells(heads)[1] == "test squared_error"
+    assert [cells(line)[0] for line in lines] == ["Ditto", "slow", "still"]
+
+
+def test_a_point_of_the_chart_is_of_every_draw_of_the_data_with_one_seed(tmp_path: Path) -> None:
+    methods = {"Ditto": {"name": "ditto", "lr": 0.1, "batch": 10, "steps": 2}}
+    runs = []
+    for draw in (0, 1):
+        settings = SMALL | {"data": {"name": "digits", "clients": 6, "seed": draw}, "seeds": 1, "methods": methods}
+        (tmp_path / "one.yaml").write_text(yaml.safe_dump(settings))
+        runs += list(dc.compare(tmp_path / "one.yaml", out=tmp_path / "runs"))
+    point = inside("hush/chart.py")["points"](dc.Comparison(runs), "accuracy").row(0, named=True)
+    first, second = (run.summary()[TEST] for run in runs)
+    assert first != second and point["mean"] == pytest.approx((first + second) / 2)
+    assert point["low"] < min(first, second) and point["high"] > max(first, second)
