@@ -12,7 +12,7 @@ ORDER = [
     *("version", "errors", "fields", "importing", "sorting", "draws", "mirrors", "rotation", "rounding", "threads"),
     *("files", "written", "sealed"),
     *("fingerprint", "metrics", "trees", "values", "data", "datasets", "models", "task", "context", "mail"),
-    *("hooks", "coupling", "methods"),
+    *("hooks", "coupling", "methods", "saying"),
     *("attacks", "codecs", "aggregators", "execution", "state", "engine", "signatures", "kinds", "lookup"),
     *("catalog", "listing"),
     *("experiment", "callbacks", "theory", "report", "comparison", "robust", "cli"),

@@ -59,7 +59,7 @@ def test_values_of_the_declared_type_are_taken(field: str, value: Any) -> None:
         ("number", True, "Part.number = True: it must be a number or nothing"),
         ("number", "1", "Part.number = '1'"),
         ("pairs", 3, "Part.pairs = 3: it must be several, each a pair"),
-        ("pairs", [[1]], r"Part.pairs = \(\(1,\),\)"),
+        ("pairs", [[1]], r"Part.pairs = \[\[1\]\]"),
         ("word", "c", "Part.word = 'c': it must be 'a' or 'b'"),
         ("word", True, "Part.word = True"),
         ("leaf", Leaf, r"Part.leaf = Leaf: it is a class; make an object of it, as in Leaf\(\)"),

@@ -90,6 +90,7 @@ THREE = {"m": 0.037, "bits": 3, **NEAREST}
 APART = ("times", 1.0, 2.0, 4.0)  # the shared model's rate, of the personal models'
 METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Local": ({"name": "local"}, None),
+    "one model": ({"name": "fedavgm"}, MOMENTUM),
     "Ditto": ({"name": "ditto"}, MOMENTUM),
     "Hush 1/25": ({"name": "hush", "m": 0.04, **RANDOM}, MOMENTUM),
     "Hush 1/75": ({"name": "hush", "m": 0.0133, **RANDOM}, MOMENTUM),

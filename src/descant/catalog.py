@@ -110,7 +110,8 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
     try:
         return make(*leading, **values)
     except SettingError as error:  # of the class, which knows its own name alone
-        raise renamed(error, where, settable(make, skip=len(leading))) from None
+        told = _as_written(error, settings, values)
+        raise renamed(told, where, settable(make, skip=len(leading))) from None
     except TaskError as error:
         raise TaskError(f"{where}: {error}") from error
     except DataError as error:
@@ -123,6 +124,15 @@ def _make(make: Callable[..., Any], where: str, what: str, settings: Mapping[str
         said = f"{type(error).__name__}: {error}".split("\n")[0]
         given = "; it is called with the data first, as in def net(data, hidden=32)" if leading else ""
         raise SettingError(f"{where}: {what} cannot be made of {shown(dict(settings))} ({said}){given}") from error
+
+
+def _as_written(error: SettingError, settings: Mapping[str, Any], values: Mapping[str, Any]) -> SettingError:
+    """An error that shows a list of the settings as a list, where the class saw a tuple among its `values`."""
+    said = str(error)
+    for field, value in settings.items():
+        if isinstance(value, list) and (seen := f"{field} = {shown(values[field])}: ") in said:
+            return SettingError(said.replace(seen, f"{field} = {shown(value)}: ", 1))
+    return error
 
 
 def _values(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 _LONGEST_WHY = 300  # letters of what a compiler says
 _LONGEST = 200  # characters of a value in an error
+_LONGEST_PART = 100  # characters of a part with a name of its own, such as a method
 _OWN = re.compile(r"(?:([\w+-]+)(?:\.|: ))?(\w+) = ")  # `FedAvg.lr = 0`, `synthetic: clients = 0` or `seed = -1`
 
 
@@ -90,6 +92,15 @@ class SlowWarning(UserWarning):
         return cls(f"{said} ({' '.join(f'{type(error).__name__}: {error}'.split())[:_LONGEST_WHY]})")
 
 
+_RUN = "in the run of "
+
+
+def in_the_run(error: BaseException, run: str) -> None:
+    """Note in which run an error came up, in the place of what was noted of that before."""
+    error.__notes__ = [note for note in getattr(error, "__notes__", ()) if not note.startswith(_RUN)]
+    error.add_note(f"{_RUN}{run}")
+
+
 def shown(value: object) -> str:
     """A value in an error: short, in one line, and whatever it is."""
     try:
@@ -97,6 +108,9 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # a number of too many digits, or a list that holds itself
         text = f"<a {type(value).__name__}>"
     text = " ".join(text.split("\n"))
+    name = getattr(type(value), "name", None) if is_dataclass(value) else None
+    if isinstance(name, str) and len(text) > _LONGEST_PART:
+        return repr(name)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]} ... {text[-15:]}"
 
 

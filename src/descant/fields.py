@@ -51,7 +51,7 @@ def check_fields(part: Any) -> None:
     cls: Any = type(part)  # mypy takes no class for hashable
     _check_defaults(cls)
     for name, (default, kinds, finite) in _declared(cls).items():
-        value = getattr(part, name)
+        value = written = getattr(part, name)
         if value is default or (isinstance(value, float) and value == default):
             continue
         if isinstance(value, list) and any(get_origin(kind) is tuple for kind in kinds):
@@ -60,9 +60,9 @@ def check_fields(part: Any) -> None:
         if not any(_fits(kind, value) for kind in kinds):
             given = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
             remedy = in_range(_remedy(kinds, value), kinds, cls, name, given)
-            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: {remedy}")
+            raise SettingError(f"{cls.__name__}.{name} = {_said(written)}: {remedy}")
         if finite and _infinite(value):
-            raise SettingError(f"{cls.__name__}.{name} = {_said(value)}: it must be a finite number")
+            raise SettingError(f"{cls.__name__}.{name} = {_said(written)}: it must be a finite number")
 
 
 @lru_cache(maxsize=256)

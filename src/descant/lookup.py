@@ -16,6 +16,7 @@ from descant.hooks import check_declared, check_hooks, check_names
 from descant.importing import follow
 from descant.kinds import BASES, CATALOG, NESTED, SETS, path_of, singular
 from descant.methods import Method
+from descant.saying import check_said
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # `some.module.Name`
 _SAID = ("name", "trains", "has_shared", "personalizes")  # class variables without a default, of methods
@@ -80,3 +81,4 @@ def refuse_incomplete(kind: str, called: str, found: Any) -> None:
         held = getattr(found, field.name)  # a part of its own, such as a solver
         for base in (base for base in NESTED if isinstance(held, base)):
             refuse_incomplete(NESTED[base], f"{called}.{field.name}", held)
+    check_said(cls, BASES[kind])  # what objects say besides, by properties, once they are to be run

@@ -42,6 +42,7 @@ def typed(where: str, kind: Any, value: Any, *, also: str = "") -> Any:
         read = _reader(kind).validate_json(text, strict=True)
     except ValidationError as error:
         problem = _problem(kind, [one["msg"] for one in error.errors()], also)
+        problem += _as_list(kind, value, text) if _WORDS["a valid array"] in problem else ""
         raise SettingError(f"{where} = {shown(value)}: {problem}") from None
     except PydanticUserError:  # of a function of the user's own
         raise SettingError(f"{where} = {shown(value)}: its type, {kind}, cannot be read from a file") from None
@@ -64,6 +65,15 @@ def _problem(kind: Any, messages: list[str], also: str) -> str:
     if several and NoneType in get_args(kind):
         asked.append("nothing")
     return f"it must be {' or '.join(dict.fromkeys([*asked, *([also] if also else [])]))}"
+
+
+def _as_list(kind: Any, value: Any, text: str) -> str:
+    """An example for a value, in JSON the `text`, that stands alone where a list of it would do."""
+    try:
+        _reader(kind).validate_json(f"[{text}]", strict=True)
+    except ValueError:
+        return ""
+    return f", as in {shown([plain(value)])}"
 
 
 def _is_fixed(kind: Any) -> bool:

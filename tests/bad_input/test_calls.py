@@ -73,7 +73,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: FedProx(mu=INF), "FedProx.mu = inf"),
     (lambda: Ditto(lam=INF), "Ditto.lam = inf"),
-    (lambda: Ditto(lam=[0.1, "x"]), r"Ditto.lam = \(0.1, 'x'\)"),
+    (lambda: Ditto(lam=[0.1, "x"]), r"Ditto.lam = \[0.1, 'x'\]"),
     (lambda: Ditto(solver="fedavg"), r"Ditto.solver = 'fedavg': that is the name of one; .* FedAvg\(\)"),
     (lambda: Ditto(solver=FedAvg), r"Ditto.solver = FedAvg: it is a class; make an object of it, as in FedAvg\(\)"),
     (lambda: LpProj(p=INF), "LpProj.p = inf"),

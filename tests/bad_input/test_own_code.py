@@ -123,3 +123,17 @@ def test_text_is_no_file_and_a_folder_that_is_not_there_is_named(place: Path) ->
     refused(descant("export", "clients", "models", cwd=place), "clients holds no finished run")
     fine(descant("run", "d.yaml", "--out", "runs/one", "-q", cwd=place))
     refused(descant("export", "runs", "models", cwd=place), "give one of the runs in it, as runs/one")
+
+
+def test_a_mistake_of_a_method_in_a_run_names_it_and_its_seed_once(place: Path) -> None:
+    (place / "mistaken_three.py").write_text(MISTAKEN.replace("return", "1 / 0 #"))
+    method = {"name": "mistaken_three:Mistaken", "steps": 1}
+    (place / "e.yaml").write_text(json.dumps(SETTINGS | {"method": method, "seed": 4, "label": "mine"}))
+    done = descant("run", "e.yaml", "--out", "out", "-q", cwd=place)
+    assert done.status == 1 and "ZeroDivisionError" in done.err and "mistaken_three.py, line 8" in done.err, (
+        done.err
+    )
+    assert done.err.count("in the run of 'mine' (seed 4)") == done.err.count("in the run of") == 1, done.err
+    (place / "f.yaml").write_text(json.dumps(SETTINGS | {"methods": {"mine": method}, "seeds": 1}))
+    done = descant("compare", "f.yaml", "-q", cwd=place)
+    assert done.err.count("in the run of 'mine' (seed 0)") == done.err.count("in the run of") == 1, done.err

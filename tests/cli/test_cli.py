@@ -41,6 +41,12 @@ def test_every_kind_can_be_listed(tmp_path: Path, kind: str) -> None:
     assert descant("list", kind, cwd=tmp_path).status == 0
 
 
+def test_what_cannot_be_listed_is_said_in_one_line(tmp_path: Path) -> None:
+    done = descant("list", "method", cwd=tmp_path)
+    assert done.status == 2 and "no kind called 'method'. Did you mean 'methods'?" in done.err
+    assert len(done.err.splitlines()) == 1 and not done.out
+
+
 def test_run_leaves_a_run_and_prints_its_figures(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(SMALL + "method: ditto\n")

@@ -165,3 +165,17 @@ def test_what_is_noted_of_some_data_is_not_said_of_others(results: list[tuple[Ce
     comparison_table(both, where := console())
     first, second = where.export_text().split("On other")
     assert "left out" in first and "left out" not in second
+
+
+def test_of_one_seed_nothing_is_said_of_a_spread(results: list[tuple[Cell, Run]]) -> None:
+    comparison_table([result for result in results if result[0].seed == 0], where := console())
+    text = where.export_text()
+    assert "mean over clients. Bytes" in text and "±" not in text and "standard deviation" not in text
+
+
+def test_one_round_is_one_round(results: list[tuple[Cell, Run]], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = results[0][1]
+    run_summary = run.summary()
+    monkeypatch.setattr(Run, "summary", lambda self, first=0: run_summary | {"rounds": 1})
+    print_run(run, where := console())
+    assert "\n1 round, " in where.export_text()

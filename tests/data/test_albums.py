@@ -142,7 +142,7 @@ def test_pictures_that_lie_in_a_part_itself(tmp_path: Path) -> None:
 
 def test_one_client_in_parts_and_one_whole(hospitals: Path) -> None:
     draw(hospitals / "A" / "train" / "ill" / "1.png", 1)
-    refused(hospitals, "comes as .inputs, targets. where others come in parts", "Bonn")
+    refused(hospitals, "comes in parts, where client .* comes as .inputs, targets.", "A")
 
 
 def test_a_client_without_pictures(hospitals: Path) -> None:

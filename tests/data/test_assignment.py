@@ -177,7 +177,7 @@ def test_clients_whose_names_are_numbers() -> None:
         ({"Ulm": {"train": [0]}, "Bonn": {"test": [1]}}, "client 'Bonn': no train part"),
         ({"Ulm": {"train": [0]}, "Bonn": {"train": [], "test": [1]}}, "client 'Bonn': no train examples"),
         ({"Ulm": {"train": [0]}, "Bonn": {"validation": [1]}}, "client 'Bonn': no part is called 'validation'"),
-        ({"Ulm": {"train": [0]}, "Bonn": [1]}, "client 'Bonn': comes as .* where others come in parts"),
+        ({"Ulm": {"train": [0]}, "Bonn": [1]}, "client 'Bonn': comes as .*, where client .* comes in parts"),
         ({"Ulm": [0.5]}, "client 'Ulm': the indices must be a flat sequence of integers, not float64"),
         ({"Ulm": {"train": [[0]]}}, "client 'Ulm': the train indices must be a flat sequence of integers"),
         ({"1": [0, 2], 1: [1, 3]}, "two clients have one name, as text and as a number"),

@@ -161,3 +161,23 @@ def test_bad_values_name_the_file_too(tmp_path: Path) -> None:
     refused(tmp_path, "no examples")
     np.savez(tmp_path / "bad.npz", inputs=X, targets=-Y)
     refused(tmp_path, "label -1 outside")
+
+
+def test_one_file_of_another_form_is_refused_by_its_name(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        np.savez(tmp_path / f"{name}.npz", inputs=X, targets=Y)
+    np.savez(tmp_path / "bad.npz", train_inputs=X, train_targets=Y)
+    refused(tmp_path, r"comes in parts, where client 'a' comes as \(inputs, targets\)")
+
+
+def test_one_file_of_another_type_says_how_to_mend_it(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", inputs=X, targets=Y)
+    np.savez(tmp_path / "bad.npz", inputs=X.astype(np.float64), targets=Y)
+    refused(tmp_path, r"give all clients the same, as with inputs\.astype\('float32'\)")
+
+
+def test_a_folder_of_tables_says_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("client,x,y\n")
+    with pytest.raises(DataError, match=r"such as data\.csv .* FederatedData\.from_frame"):
+        FederatedData.from_folder(tmp_path)

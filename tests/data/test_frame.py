@@ -211,6 +211,7 @@ def test_an_empty_frame(frame: Frame) -> None:
 
 def test_what_is_no_frame() -> None:
     refused([1, 2], "the frame is a list: give a data frame of pandas or polars")
+    refused("data.csv", r"the frame is the path 'data\.csv': read it first, as with polars\.read_csv")
     refused(pl.DataFrame(patients()).lazy(), r"the frame is lazy: collect it first")
 
 

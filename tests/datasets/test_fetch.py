@@ -279,3 +279,8 @@ def test_every_data_set_of_files_has_a_source() -> None:
             assert download.url.startswith("http")
             kind, _, digest = (download.checksum or "md5:" + "0" * 32).partition(":")
             assert len(digest) == {"md5": 32, "sha256": 64}[kind] and int(digest, 16) >= 0
+
+
+def test_digits_need_no_fetching() -> None:
+    with pytest.raises(SettingError, match="digits come along"):
+        fetch("digits")

@@ -152,7 +152,7 @@ def test_an_error_of_what_a_hook_calls_stays_what_it_is(monkeypatch: pytest.Monk
         raise KeyError("u")
 
     monkeypatch.setattr(View, "run", fails)
-    with pytest.raises(KeyError, match=r"^'u'$"):
+    with pytest.raises(KeyError, match=r"^'u'\nin the run of 'mine' \(seed 0\)$"):
         dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, Mine(), rounds=1, mode="vmap")
 
 

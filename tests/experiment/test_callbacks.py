@@ -124,7 +124,8 @@ def test_an_error_in_a_callback_ends_the_run_and_it_can_be_resumed(fail: tuple[s
     other, failing = Told(), Told(fail=fail)
     with pytest.raises(OSError, match="no room for the log") as caught:
         simulate(other, failing, commit=1, out=tmp_path / "broken")
-    [note] = caught.value.__notes__
+    note, run = caught.value.__notes__
+    assert run.startswith("in the run of")
     assert "callback Told" in note and str(tmp_path / "broken") in note
     assert other.calls[-1] == failing.calls[-1] == ("error", "no room for the log")
     assert unfinished(tmp_path / "broken")

@@ -173,6 +173,8 @@ def test_a_run_of_the_first_format_is_read_and_not_resumed(broken: Path, tmp_pat
 def test_a_finished_run_without_its_settings_is_named(tmp_path: Path) -> None:
     begin(tmp_path / "one", rounds=2)
     begin(tmp_path / "two", rounds=2, store="memory")
+    with pytest.raises(SettingError, match="there is no such folder"):
+        runs_in([tmp_path / "nowhere"])
     assert not verify(tmp_path / "one") and runs_in([tmp_path]) == [tmp_path / "one", tmp_path / "two"]
     (tmp_path / "two" / "run.json").unlink()
     assert runs_in([tmp_path]) == [tmp_path / "one", tmp_path / "two"]

@@ -35,8 +35,16 @@ def test_a_file_that_holds_no_settings_is_named(tmp_path: Path, text: str) -> No
     file.write_text(text)
     with pytest.raises(SettingError, match=r"bad\.yaml"):
         read_settings(file)
-    with pytest.raises(SettingError, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read: there is no such file; give a file of settings"):
         read_settings(tmp_path / "none.yaml")
+    with pytest.raises(SettingError, match=r"it is a folder; .* descant resume .* descant report"):
+        read_settings(tmp_path)
+
+
+def test_a_file_that_is_not_there_is_said_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError, match=r"there is no such file in .*; give a file of settings"):
+        read_settings(Path("none.yaml"))
 
 
 def read(tmp_path: Path, text: str | bytes, *overrides: str) -> dict[str, object]:

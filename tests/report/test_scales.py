@@ -76,3 +76,9 @@ def test_a_huge_number_is_a_power_in_every_table(run: Run) -> None:
 )
 def test_numbers_as_people_write_them(value: float, text: str) -> None:
     assert short(value) == text
+
+
+def test_rounds_have_whole_ticks(run: Run) -> None:
+    [panel] = Report([run]).plot("accuracy").to_dict()["concat"]
+    axes = [layer["encoding"]["x"]["axis"] for layer in panel["layer"]]
+    assert axes and all(axis["tickMinStep"] == 1 for axis in axes)

@@ -119,7 +119,8 @@ def print_budget(frame: pl.DataFrame, goals: Goals, metric: str, console: Consol
         console.print(
             f"A target is reached in the first evaluated round whose mean test {metric} is as good{counted}."
         )
-    console.print("± is the standard deviation over seeds, and '2 of 3' says of how many seeds a figure is.")
+    if (frame["seeds"] > 1).any():
+        console.print("± is the standard deviation over seeds, and '2 of 3' says of how many seeds a figure is.")
     if "–" in (cell for column in columns for cell in column.cells):
         console.print(f"– : no round was evaluated within the budget{counted}.")
     for of, note in notes.items():

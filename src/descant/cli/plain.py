@@ -9,7 +9,7 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from descant.errors import SettingError
+from descant.errors import SettingError, unknown
 
 
 def _unescape(formatter: click.HelpFormatter) -> None:
@@ -27,12 +27,32 @@ class _Named(click.Path):
         return super().convert(value, param, ctx)
 
 
+class _OneOf(click.Choice):  # type: ignore[type-arg]
+    """One of a few words. Another is refused in one line, with the nearest of them."""
+
+    def __init__(self, of: click.Choice[Any]) -> None:
+        super().__init__(of.choices, of.case_sensitive)
+        self._of = of
+
+    def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
+        return self._of.normalize_choice(choice, ctx)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._of.convert(value, param, ctx)
+        except click.BadParameter:
+            name = "value" if param is None else str(param.name)
+            raise unknown(name, str(value), map(str, self.choices)) from None
+
+
 class _Command(TyperCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         for param in self.params:
             if isinstance(param.type, click.Path):
                 param.type = _Named()
+            elif isinstance(param.type, click.Choice):
+                param.type = _OneOf(param.type)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help(ctx, formatter)

@@ -65,8 +65,9 @@ def print_run(run: Run, console: Console) -> None:
     names = [f"{of.replace('.', ', ')}{model}, {rule.replace('_', ' ')}" for of, model, rule in rules]
     print_fitted(console, "model", names, columns, title=title)
     up, down = human_bytes(figures["bytes_up"]), human_bytes(figures["bytes_down"])
+    rounds = f"{figures['rounds']} round{'s' if figures['rounds'] != 1 else ''}"
     console.print(
-        f"{figures['rounds']} rounds, {up} up, {down} down, "
+        f"{rounds}, {up} up, {down} down, "
         f"{count(figures['gradients_per_client'])} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
     notes = [f"Note: {note}." for note in noted([run.config])]
@@ -150,7 +151,7 @@ def _side_by_side(
     shown = "the round chosen on validation data" if rule == "chosen_on_valid" else "the last round"
     over = over_seeds((row.seeds for row in found), asked)
     console.print(
-        f"The models that clients deploy, at {shown}; mean over clients, {over}. Bytes are of the whole run, "
+        f"The models that clients deploy, at {shown}; mean over clients{over}. Bytes are of the whole run, "
         "gradients are minibatch gradients a client."
     )
     if said := whose(run for _, run in results):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,21 +37,35 @@ def parts_of(clients: Mapping[str, Client], *, test: float, valid: float, seed: 
     """The train, valid and test parts of clients that come whole (and are split) or already in parts."""
     names = list(clients)
     check_names(names)
-    in_parts = [isinstance(client, Mapping) for client in clients.values()]
-    if not any(in_parts):
+    if not in_parts(clients):
         whole = [_rows_of(client, name) for name, client in clients.items()]
         return split(pack(whole, names, whole[0]), names, test=test, valid=valid, seed=seed)
-    if not all(in_parts):
-        raise DataError(
-            "comes as (inputs, targets) where others come in parts: give all clients one form",
-            client=names[in_parts.index(False)],
-        )
     rows = [_rows_by_part(client, name) for name, client in clients.items()]
     like = rows[0]["train"]
     train, valid_part, test_part = (
         pack([client.get(part, _none_like(like)) for client in rows], names, like, f"{part} ") for part in PARTS
     )
     return train, valid_part, test_part
+
+
+def in_parts(clients: Mapping[str, Any]) -> bool:
+    """Whether clients come in parts; where some do and others come whole, the first of the fewer is refused."""
+    parted = [name for name, client in clients.items() if isinstance(client, Mapping)]
+    whole = [name for name, client in clients.items() if not isinstance(client, Mapping)]
+    if not parted or not whole:
+        return bool(parted)
+    forms = {"in parts": parted, "as (inputs, targets)": whole}
+    odd, other = sorted(forms, key=lambda form: (len(forms[form]), next(iter(clients)) in forms[form]))
+    raise DataError(
+        f"comes {odd}, where client {forms[other][0]!r} comes {other}: give all clients one form",
+        client=forms[odd][0],
+    )
+
+
+def _remedy(field: str, rows: Sequence[Pairs]) -> str:
+    """How all clients come by one type, which is that of most of them."""
+    kinds = Counter(getattr(client, field).dtype.name for client in rows if len(client.targets))
+    return f", as with {field}.astype('{kinds.most_common(1)[0][0]}')" if len(kinds) > 1 else ""
 
 
 def pack(rows: Sequence[Pairs], names: Sequence[str], like: Pairs, of: str = "") -> Part:
@@ -63,7 +78,7 @@ def pack(rows: Sequence[Pairs], names: Sequence[str], like: Pairs, of: str = "")
                 raise DataError(
                     f"{of}{field} are {values.dtype} of shape {values.shape[1:]} an example, and those of "
                     f"client {names[0]!r} are {expected.dtype} of shape {expected.shape[1:]}: "
-                    "give all clients the same",
+                    f"give all clients the same{_remedy(field, rows)}",
                     client=name,
                 )
     held = [client for client in rows if len(client.targets)] or [_none_like(like)]

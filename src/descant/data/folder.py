@@ -13,6 +13,7 @@ import numpy.typing as npt
 from descant.data.arrays import PARTS, Client, Pair
 from descant.data.errors import DataError
 
+_TABLES = (".csv", ".parquet", ".tsv")
 _WHOLE = ("inputs", "targets")
 _BY_PART = tuple(f"{part}_{field}" for part in PARTS for field in _WHOLE)
 
@@ -21,6 +22,11 @@ def client_files(folder: Path) -> dict[str, Path]:
     """The .npz files of a folder by client name (the file's stem), numbers in counting order: 2 before 10."""
     check_folder(folder, "a folder with one .npz file a client, or pictures")
     files = sorted(folder.glob("*.npz"), key=lambda file: (counting_order(file.stem), file.stem))
+    if not files and (tables := sorted(file.name for file in folder.iterdir() if file.suffix.lower() in _TABLES)):
+        raise DataError(
+            f"folder {folder} has no .npz file, and tables such as {tables[0]} are not read from there: read them "
+            "in Python, as with polars.read_csv, and give the frame to FederatedData.from_frame"
+        )
     if not files:
         raise DataError(
             f"folder {folder} has no .npz file, and no pictures by client and class: write a file a client with "

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from numbers import Real
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,8 @@ def _rows_by_client(whose: Array) -> dict[str, npt.NDArray[np.int64]]:
 def _columns(frame: Any) -> list[Hashable]:
     if callable(getattr(frame, "collect", None)):
         raise DataError("the frame is lazy: collect it first, as in frame.collect()")
+    if isinstance(frame, str | PathLike):
+        raise DataError(f"the frame is the path {str(frame)!r}: read it first, as with polars.read_csv")
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
         raise DataError(f"the frame is a {type(frame).__name__}: give a data frame of pandas or polars")
     columns = list(frame.columns)

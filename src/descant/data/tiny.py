@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 import numpy as np
 from torch import Tensor
 
-from descant.data.arrays import PARTS, Client, Pairs, as_array, labels, pack
+from descant.data.arrays import PARTS, Client, Pairs, as_array, in_parts, labels, pack
 from descant.data.errors import DataError
 from descant.errors import SettingError
 
@@ -93,11 +93,7 @@ def _size(client: Any) -> int | None:
 
 def _pooled(clients: Mapping[str, Any]) -> Client:
     """The examples of all these clients, one client after the other."""
-    in_parts = [isinstance(client, Mapping) for client in clients.values()]
-    if any(in_parts) and not all(in_parts):
-        culprit = list(clients)[in_parts.index(False)]
-        raise DataError("comes as (inputs, targets) where others come in parts: give one form", client=culprit)
-    if not any(in_parts):
+    if not in_parts(clients):
         return _joined(clients)
     by_part = {part: {name: client[part] for name, client in clients.items() if part in client} for part in PARTS}
     return {part: _joined(pairs) for part, pairs in by_part.items() if pairs}

@@ -18,12 +18,13 @@ from urllib.request import Request, urlopen
 from descant.data.errors import DataError
 from descant.datasets.known import REMEDY, check_known
 from descant.datasets.sources import SOURCES, Download, folder_of
-from descant.errors import unknown
+from descant.errors import SettingError, unknown
 from descant.files import claim_folder, naming, told, write_at
 
 # What is called as bytes arrive: the file, how many there are, and how many there will be (where it is known).
 Show = Callable[[str, int, int | None], None]
 _BLOCK = 1 << 18
+_ALONG = ("digits",)  # they are scikit-learn's
 _BY_HAND = "download it elsewhere and put it there under this name"
 # Data sets that are made of other sets' files.
 NEEDS = {
@@ -43,6 +44,8 @@ def fetch(name: str, root: Path | str | None = None, show: Show | None = None) -
 
     An interrupted download is gone on with where it stopped.
     """
+    if name in _ALONG:
+        raise SettingError(f"{name} come along with descant's own requirements: use them without fetching anything")
     if name not in NEEDS and name not in SOURCES:
         raise unknown("data set to fetch", name, {*NEEDS, *SOURCES})
     files = []

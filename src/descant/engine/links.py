@@ -11,6 +11,7 @@ from torch import Tensor
 
 from descant.codecs import Codec
 from descant.context import Context
+from descant.errors import SettingError
 from descant.mail import LAST, Form, Mail
 from descant.methods import Method, PerClient
 from descant.mirrors import spread
@@ -93,6 +94,11 @@ def sent_like(method: Method, ctx: Context, down: Broadcast) -> Tree:
     first = method.first_sent(ctx)
     rows: Tree = {}
     for name, sent in method.sends.items():
+        if sent.of == LAST and name not in first:
+            raise SettingError(
+                f"`sends` of {type(method).__name__} says that '{name}' moved away from what a client sent last, "
+                f"and the hook first_sent has no '{name}': let it return what that is before the first message"
+            )
         of = first[name] if sent.of == LAST else down[sent.of]
         rows[name] = torch.zeros_like(of.rows[:1] if isinstance(of, PerClient) else of[None])
     return rows

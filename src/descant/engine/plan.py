@@ -17,6 +17,7 @@ from descant.engine.health import Health
 from descant.errors import NotTogetherError, SettingError
 from descant.mail import Form
 from descant.methods import Method
+from descant.saying import HOW_TO_SEND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +61,15 @@ class Plan:
             raise NotTogetherError(
                 "codec",
                 f"'{self.codec.name}' acts on updates, and the method '{method.name}' does not say what it "
-                "sends (`sends`): use a codec of plain numbers, such as native or float16",
+                f"sends (`sends`): say it, as in {HOW_TO_SEND}, or use a codec of plain numbers, such as native or "
+                "float16",
             )
         for attack in self.attacks if not method.sends and not method.mute else ():
             if attack.updates:
                 raise NotTogetherError(
                     "attacks",
                     f"'{attack.name}' is to act on updates here, and the method '{method.name}' does not say what "
-                    "it sends (`sends`): it would change nothing",
+                    f"it sends (`sends`): it would change nothing. Say it, as in {HOW_TO_SEND}",
                 )
         if sum(type(attack).probe is not Attack.probe for attack in self.attacks) > 1:
             raise SettingError("attacks: there are two backdoors, and figures are of one: leave one out")
@@ -77,7 +79,7 @@ class Plan:
                 raise NotTogetherError(
                     "aggregator",
                     f"'{step.name}' acts on updates, and the method '{method.name}' does not say what it sends "
-                    "(`sends`): it would change nothing",
+                    f"(`sends`): it would change nothing. Say it, as in {HOW_TO_SEND}",
                 )
         if self.downlink.updates and self.own_start and not method.mute:
             raise NotTogetherError(

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from descant.errors import SettingError
 from descant.hooks import refusal
+from descant.mail import LAST
 from descant.methods import Method, PerClient
+from descant.saying import HOW_TO_SEND
 from descant.trees import Tree
 
 
@@ -22,7 +24,24 @@ def message_and_state(method: Method, given: Any, state: Tree, clients: int) -> 
         _check_leaves(method, "client", tree, f" as {place}", clients)
     message, new = given
     _check_same(method, "client", state, new)
+    if message and (absent := [name for name in method.sends if name not in message]):
+        has = f"the message has {_listed(message)}"
+        raise SettingError(
+            f"`sends` of {type(method).__name__} names '{absent[0]}', and {has}: let it name leaves that "
+            f"{_named(method, 'client')} sends, as in {HOW_TO_SEND}"
+        )
     return message, new
+
+
+def check_references(method: Method, down: Mapping[str, Any]) -> None:
+    """Refuse a method whose messages are said to move away from what its broadcast does not have."""
+    for name, sent in method.sends.items():
+        for of in (each for each in (sent.of, sent.beside) if each != LAST and each not in down):
+            how = "moved away from" if of == sent.of else "lies beside"
+            raise SettingError(
+                f"`sends` of {type(method).__name__} says that '{name}' {how} '{of}' of the broadcast, which has "
+                f"{_listed(down)}: let it name a leaf that {_named(method, 'broadcast')} returns"
+            )
 
 
 def heard_of(method: Method, given: Any, state: Tree, clients: int) -> Tree:
@@ -93,6 +112,10 @@ def _check_same(method: Method, hook: str, state: Tree, new: Tree) -> None:
     if set(state) != set(new):
         given = f"the hook {_named(method, hook)} was given the state {sorted(state)} and returned {sorted(new)}"
         raise SettingError(f"{given}: it must return the same leaves, those that client_start begins with")
+
+
+def _listed(leaves: Mapping[str, Any]) -> str:
+    return ", ".join(f"'{name}'" for name in leaves) or "no leaves"
 
 
 def _named(method: Method, hook: str) -> str:

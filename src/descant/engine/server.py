@@ -16,7 +16,7 @@ from descant.engine.downlink import DOWNLINK, Downlink
 from descant.engine.links import Broadcast, Parcels, decode, keeps_sent, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
-from descant.engine.returned import broadcast_of, first_state, models_of, state_of
+from descant.engine.returned import broadcast_of, check_references, first_state, models_of, state_of
 from descant.engine.statistics import STATISTICS, shares_statistics
 from descant.engine.watching import Watch
 from descant.execution import Execution
@@ -69,6 +69,7 @@ class Server:
         self._first_sent = self._watch("first_sent", method.first_sent, ctx) if self._keeps_sent else {}
         asks = plan.codec.updates or self._keeps_sent
         told = self.broadcast(ctx)
+        check_references(method, told)
         self._like = sent_like(method, ctx, told) if asks else {}
         self.downlink = Downlink(plan.downlink, ctx, self._following(ctx) if plan.downlink.updates else told)
         first, N, device = self._first_copies, ctx.clients, ctx.x0.device

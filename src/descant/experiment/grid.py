@@ -19,6 +19,7 @@ from descant.errors import (
     MeanwhileError,
     NotTogetherError,
     SettingError,
+    in_the_run,
     shown,
 )
 from descant.experiment.callback import Callback
@@ -82,7 +83,7 @@ class Grid:
                 except SettingError as error:
                     raise _named(cell, error) from error
                 except Exception as error:
-                    error.add_note(f"in the run of {cell}")
+                    in_the_run(error, str(cell))
                     raise
                 yield cell, run
             if len(busy) == len(waiting):

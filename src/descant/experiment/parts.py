@@ -14,6 +14,8 @@ from descant.experiment.allowed import Allowed, Whole, is_whole, refusal
 from descant.kinds import BASES, SETS
 from descant.lookup import refuse_incomplete
 
+_NONE = {"aggregators": "mean", "codecs": "native"}  # the parts that do nothing to what passes through them
+
 
 @dataclass(frozen=True)
 class PartOf(Allowed):
@@ -35,7 +37,8 @@ class PartOf(Allowed):
             remedy = f"make an object of it, as in {value.__name__}()"
             raise SettingError(f"{name} = {value.__name__}: it is a class; {remedy}")
         if not isinstance(value, str | Mapping):
-            raise refusal(name, value, self.what)
+            none = f"; for none write {_NONE[self.kind]}" if value is None and self.kind in _NONE else ""
+            raise refusal(name, value, f"{self.what}{none}")
         return build(self.kind, value, path=name)
 
     def plain(self, value: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def read_settings(path: Path, overrides: list[str] | None = None) -> dict[str, A
     try:
         values = _load(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except OSError as error:
-        raise SettingError(f"{path} cannot be read: {error.strerror}") from error
+        raise SettingError(f"{path} cannot be read: {_why(path, error)}") from error
     except UnicodeDecodeError as error:
         raise SettingError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except _JunkError as error:
@@ -61,6 +61,16 @@ def read_settings(path: Path, overrides: list[str] | None = None) -> dict[str, A
     for override in overrides or []:
         _override(values, override)
     return values
+
+
+def _why(path: Path, error: OSError) -> str:
+    """Why a file cannot be read, and what to do instead."""
+    if isinstance(error, FileNotFoundError):
+        return f"there is no such file{'' if path.is_absolute() else f' in {Path.cwd()}'}; give a file of settings"
+    if path.is_dir():
+        runs = f"an unfinished run goes on with descant resume {path}, and charts are from descant report {path}"
+        return f"it is a folder; give a file of settings ({runs})"
+    return str(error.strerror)
 
 
 class _JunkError(Exception):

@@ -20,6 +20,7 @@ from descant.experiment.history import Federation, History
 from descant.experiment.parts import PartOf
 from descant.experiment.together import check_together, data_of, task_of
 from descant.methods import Method
+from descant.saying import check_said
 from descant.task import Task
 from descant.task.targets import check_targets
 
@@ -40,6 +41,7 @@ def ready(task: Any, data: Any, method: Any, settings: Settings) -> Ready:
     check_targets(task, data)
     data = replace(data, numbers=None)  # whoever is here is the whole federation, numbered from 0
     learns: Method = PartOf("methods").check("method", method)
+    check_said(learns, Method)
     try:
         torch.empty(0, device=resolve(settings.device))
     except Exception as error:  # every build of torch has its own for a device that it does not know

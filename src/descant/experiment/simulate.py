@@ -20,6 +20,7 @@ from descant.codecs import Codec
 from descant.data import FederatedData
 from descant.engine import Evaluation, Health, Plan, Record, Simulation
 from descant.engine.asked import leaves_named
+from descant.errors import DamagedError, SettingError, in_the_run
 from descant.execution import Execution, Loop
 from descant.execution.convolutions import computed
 from descant.execution.device import computing, resolve
@@ -157,7 +158,13 @@ def simulate(
     call = replace(call, device=resolve(call.device))
     exactly = computing(call.device, call.precision, call.deterministic)
     with leaves_named(), using_threads(call.threads), exactly, journal or nullcontext(), shown as progress:
-        return _carry_out(asked, replace(call, progress=progress), journal)
+        try:
+            return _carry_out(asked, replace(call, progress=progress), journal)
+        except (SettingError, DamagedError):  # which name what is to be mended
+            raise
+        except Exception as error:
+            in_the_run(error, f"'{title}' (seed {call.seed})")
+            raise
 
 
 def _carry_out(asked: Ready, call: Call, journal: Journal | None) -> Run:

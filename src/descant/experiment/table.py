@@ -41,8 +41,13 @@ def of_fewer(seeds: int, asked: int) -> str:
 
 
 def over_seeds(seeds: Iterable[int], asked: int) -> str:
-    """What ± is, for the caption of a table with rows of so many seeds; those of fewer than `asked` are marked."""
-    many = f"± standard deviation over {asked} seed{'s' if asked != 1 else ''}"
+    """What ± is, after a caption's other words, for rows of so many seeds; those of fewer than `asked` are marked.
+
+    Of one seed there is no ±, and nothing to say.
+    """
+    if asked <= 1:
+        return ""
+    many = f", ± standard deviation over {asked} seeds"
     return f"{many}, or over as many as are marked" if any(n < asked for n in seeds) else many
 
 

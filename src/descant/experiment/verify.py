@@ -39,12 +39,18 @@ def verify(folder: str | Path) -> list[str]:
     elif (lost := headless(folder)) is not None:
         wrong.append(str(lost))
     else:
-        raise SettingError(f"{folder} holds no run: there is no {RUN} of descant's in it, and no {START}")
+        missing = f"there is no {RUN} of descant's in it, and no {START}"
+        raise SettingError(f"{folder} holds no run: {missing if folder.is_dir() else 'there is no such folder'}")
     return wrong
 
 
 def runs_in(folders: Iterable[Path]) -> list[Path]:
     """The runs in some folders, finished or not, at any depth."""
+    folders = list(folders)
+    for folder in folders:
+        if not folder.is_dir():
+            why = "it is a file" if folder.exists() else "there is no such folder"
+            raise SettingError(f"{folder}: {why}; give the folder of a run, or one with runs in it")
     there = {path.parent for folder in folders for name in (RUN, START) for path in folder.rglob(name)}
     found = {folder for folder in there if finished(folder) or unfinished(folder)}
     found |= {path.parent for folder in folders for path in folder.rglob(MARKER) if headless(path.parent)}

@@ -103,7 +103,7 @@ def _mean(entry: Entry, round: int, column: str) -> float | None:
 
 def _jumps(frame: pl.DataFrame, palette: Palette) -> Chart:
     labels = frame["method"].unique(maintain_order=True).to_list()
-    base = alt.Chart().encode(alt.X("round:Q", axis=alt.Axis(grid=False, format="~s", tickCount=6)))
+    base = alt.Chart().encode(alt.X("round:Q", axis=alt.Axis(grid=False, format="~s", tickCount=6, tickMinStep=1)))
     y = alt.Y("mean:Q", title="jump (norm)", scale=scale(frame["low"], frame["high"]))
     band = base.mark_area(opacity=0.15).encode(
         alt.Y("low:Q"), alt.Y2("high:Q"), palette.colour(labels, legend=False)

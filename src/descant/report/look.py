@@ -10,14 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LIGHT = (
-    *("#0072B2", "#D55E00", "#28A96B", "#8B2BE2", "#6B2A0C", "#7A7A7A"),
-    *("#1B1B7E", "#DD7FBE", "#F01E4B", "#4B783C", "#D200B4", "#B469F0"),
-)
-DARK = (
-    *("#4DA3DC", "#FF8A3D", "#AEEA9A", "#9B78FF", "#F2E41C", "#CA919F"),
-    *("#10E8E8", "#E5375F", "#A54B2D", "#69D25A", "#C31EA5", "#5A3CF0"),
-)
+# No two of a palette are nearer than .2 in OKLab to most eyes, and .1 to colour-blind ones: more colours would be.
+LIGHT = ("#0072B2", "#D55E00", "#00B080", "#9B1D65", "#C36DFF", "#4D4C00", "#3E00A3")
+DARK = ("#4DA3DC", "#FF8A3D", "#A5FF17", "#C9068E", "#FFD9FF", "#826426", "#7B03FF")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 INK, FAINT, ACCENT = "#1A1A1B", "#D9D9DC", "#2F6DB5"  # text, grid lines, what belongs to no method
@@ -40,7 +35,7 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
     """A style for each label: colours first, then the same colours dashed."""
     n = len(LIGHT)
     return {
-        label: Style(LIGHT[i % n], DASHES[i // n % len(DASHES)], SHAPES[(i + i // n) % len(SHAPES)])
+        label: Style(LIGHT[i % n], DASHES[i // n % len(DASHES)], SHAPES[(i % n + i // n) % len(SHAPES)])
         for i, label in enumerate(labels)
     }
 

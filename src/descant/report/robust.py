@@ -137,7 +137,7 @@ class RobustReport:
 
     def said(self) -> str:
         """What a figure of the tables is."""
-        over = f", {over_seeds((o.seeds for o in self.drawn.found), self.seeds)}" if self.seeds > 1 else ""
+        over = over_seeds((o.seeds for o in self.drawn.found), self.seeds)
         text = (
             f"test {self.drawn.metric} of the benign clients{over}, and in parentheses its variance over clients, "
             f"at {_ROUNDS[self.rule]}; a star is a collapse, with its round, and worse than any figure."

@@ -101,7 +101,7 @@ def overview(experiment: Experiment, found: list[LabelRow], rule: str, full: boo
         lines.append((TableCell(f"{row.label} ({marks})" if marks else row.label, row.label), *cells))
     caption = (
         f"{'What clients deploy' if model == 'personal' else 'The shared model'}, {RULES[rule]}; means over "
-        f"clients, {over_seeds((row.seeds for row in found), most)}. Bytes are of the whole run and all clients, "
+        f"clients{over_seeds((row.seeds for row in found), most)}. Bytes are of the whole run and all clients, "
         "gradients are minibatch gradients a client."
     )
     if said := whose(run for entry in experiment.entries for run in entry.runs):
@@ -125,7 +125,8 @@ def all_figures(found: list[LabelRow]) -> Table:
     """Every figure by its full name, a column an entry."""
     names = dict.fromkeys(name for row in found for name in row.mean)
     lines = [(TableCell(name, name), *(figure_cell(row, name) for row in found)) for name in names]
-    caption = "Every figure: MODEL.PART_MEASURE.STATISTIC@ROUND, mean ± standard deviation over seeds."
+    over = ", mean ± standard deviation over seeds" if any(row.seeds > 1 for row in found) else ""
+    caption = f"Every figure: MODEL.PART_MEASURE.STATISTIC@ROUND{over}."
     return Table(caption, ("figure", *(row.label for row in found)), tuple(lines))
 
 

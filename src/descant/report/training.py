@@ -89,7 +89,10 @@ def _lines(frame: pl.DataFrame, x: str, title: str, measure: str, palette: Palet
     labels = frame["method"].unique(maintain_order=True).to_list()
     field = x.split(":")[0]
     data = frame.select("method", field, *_NUMBERS, "end", "aim", *(["round"] if field != "round" else []))
-    base = alt.Chart().encode(alt.X(x, title=title, axis=alt.Axis(grid=False, format="~s", tickCount=6)))
+    least = 1 if field == "round" else alt.Undefined  # there is no half round
+    base = alt.Chart().encode(
+        alt.X(x, title=title, axis=alt.Axis(grid=False, format="~s", tickCount=6, tickMinStep=least))
+    )
     found = scale(frame["low"], frame["high"])
     if lower and (most := _edge(frame, "high", "low")) is not None:
         found = alt.Scale(zero=False, domainMax=most, clamp=True)
@@ -141,7 +144,7 @@ def _bands(experiment: Experiment, frame: pl.DataFrame, measure: str, palette: P
         if not beside.is_empty():
             rows = pl.concat([rows, beside.with_columns(model=pl.lit("shared"))])
         data = rows.select("method", "model", "round", "mean", "worst", "best", "end", "aim")
-        base = alt.Chart().encode(alt.X("round:Q", axis=alt.Axis(grid=False, tickCount=4)))
+        base = alt.Chart().encode(alt.X("round:Q", axis=alt.Axis(grid=False, tickCount=4, tickMinStep=1)))
         own = base.transform_filter("datum.model == 'personal'")
         other = base.transform_filter("datum.model == 'shared'")
         colour = palette.styles[str(label)].colour
