@@ -83,6 +83,31 @@ def test_a_function_that_the_class_calls_may_be_called_as_a_hook_of_another() ->
     run(Held())
 
 
+def walk(method: Any, w: Any, local: Any) -> Any:
+    """What a class of this file leaves to a function beside it."""
+    return local.run(method.explore, w, work=method.work, role="shared")
+
+
+class Beside(FedAvg):
+    """Its functions are called from outside of it, and as hooks of other methods."""
+
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        return self.message(walk(self, down["w"], local) - down["w"], local), state
+
+    def explore(self, x: Any, grad: Any) -> Any:
+        return self.down(x, grad(x))
+
+    def dim(self) -> int:
+        return 3
+
+    def stretch(self, d: int) -> str:
+        return f"for a notebook: {d}"
+
+
+def test_a_function_that_is_called_beside_the_class_or_does_no_local_work_may_be_called_as_it_likes() -> None:
+    run(Beside())
+
+
 class Helped(Ditto):
     """Its functions are called by itself, or their names are like no hook's."""
 

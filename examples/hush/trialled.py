@@ -55,4 +55,7 @@ def otherwise(run: dc.Run, wanted: dict[str, Any]) -> list[str]:
     # What was no setting yet when the run was made cannot be compared.
     names = [n for n in now | then if n.split(".")[0] in WRITTEN or (n in now and n in then)]
     apart = [n for n in names if text(now.get(n)) != text(then.get(n))]
-    return [f"{n} = {now.get(n)} and not {then.get(n)}" for n in apart]
+    found = [f"{n} = {now.get(n)} and not {then.get(n)}" for n in apart]
+    # What its method computes may be something else since then, in the same settings.
+    before, revision = run.config.get("revision", 1), cell.settings.method.revision
+    return found if before == revision else [*found, f"a method of revision {revision} and not {before}"]

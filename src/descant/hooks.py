@@ -6,6 +6,7 @@ The hooks of a class are the functions and properties of the class that it must 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -60,8 +61,8 @@ def check_hooks(cls: type, base: type) -> None:
 
 @lru_cache(maxsize=256)
 def check_names(cls: type, base: type) -> None:
-    """Refuse a function of a user's class that nothing calls, and whose name is nearly that of a hook, or that of a
-    hook which another class has, and not the one that it derives from."""
+    """Refuse a function of a user's class that nothing calls, and whose name is nearly that of a hook, or that of
+    local work which another class has, and not the one that it derives from."""
     own = [each for each in cls.__mro__ if not of_descant(each)]
     for each in own:
         above = cls.__mro__[cls.__mro__.index(each) + 1 :] if issubclass(each, base) else ()
@@ -81,7 +82,8 @@ def check_names(cls: type, base: type) -> None:
             said = f"class {each.__name__} defines {name}, and does not call it"
             if near and not more:
                 raise SettingError(f"{said}: is it meant to be the hook {hooks[near[0]]}? {remedy}")
-            if told := _elsewhere(name, base, above):
+            beside = not _works(function) or name in _mentioned_beside(each)
+            if told := None if beside else _elsewhere(name, base, above):
                 raise SettingError(f"{said}: {told}. {remedy}")
 
 
@@ -95,10 +97,29 @@ def _elsewhere(name: str, base: type, above: tuple[type, ...]) -> str | None:
 
 
 def _owners(name: str, base: type) -> list[str]:
-    """The classes of descant that derive from a class and define such a function."""
+    """The classes of descant that derive from a class and do local work by a function of that name."""
     below: list[type] = base.__subclasses__()
-    mine = [each.__name__ for each in below if of_descant(each) and name in _functions(each)]
+    mine = [
+        each.__name__
+        for each in below
+        if of_descant(each) and (function := _functions(each).get(name)) is not None and _works(function)
+    ]
     return [*mine, *(owner for each in below for owner in _owners(name, each))]
+
+
+def _works(function: FunctionType) -> bool:
+    """Whether a function may do local work: it takes a gradient or the clients' view, or whatever comes."""
+    taken = inspect.signature(function).parameters.values()
+    return any(each.name in ("grad", "local") or each.kind is each.VAR_POSITIONAL for each in taken)
+
+
+def _mentioned_beside(cls: type) -> set[str]:
+    """The names that stand in the functions of a class's file, outside of the class."""
+    beside = vars(sys.modules.get(cls.__module__, object)).values()
+    mine = [each for each in beside if getattr(each, "__module__", None) == cls.__module__ and each is not cls]
+    classes = [code for each in mine if isinstance(each, type) for code in _functions(each, public=False).values()]
+    functions = [each for each in mine if isinstance(each, FunctionType)]
+    return {name for each in [*functions, *classes] for name in _mentioned(each.__code__)}
 
 
 def check_declared(called: str, cls: Any, base: type) -> None:

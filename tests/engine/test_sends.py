@@ -63,6 +63,47 @@ class Still(Mine):
         return {}, state
 
 
+class Alternating(Method):
+    """It sends one leaf in odd rounds, and another one in even rounds."""
+
+    name: ClassVar[str] = "alternating"
+    trains: ClassVar[tuple[str, ...]] = ("shared",)
+    has_shared: ClassVar[bool] = True
+    personalizes: ClassVar[bool] = False
+    sends: ClassVar[dict[str, Any]] = {"a": difference("a"), "b": difference("b")}
+
+    def server_start(self, ctx: Any) -> Any:
+        return {"a": ctx.x0, "b": ctx.x0}
+
+    def broadcast(self, server: Any) -> Any:
+        return {"a": server["a"], "b": server["b"]}
+
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        leaf = "a" if local.ctx.round % 2 else "b"
+        return {leaf: torch.full_like(down[leaf], 0.5)}, state
+
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        (leaf,) = messages
+        return {**{name: server[name] for name in "ab"}, leaf: server[leaf] + aggregate(dict(messages))[leaf]}
+
+    def personal(self, down: Any, state: Any, local: Any) -> Any:
+        return down["a"]
+
+    def shared(self, server: Any) -> Any:
+        return server["b"]
+
+
+@pytest.mark.parametrize("codec", ["native", TopK(share=0.5)])
+def test_a_method_may_send_other_leaves_in_other_rounds(codec: Any) -> None:
+    task = dc.Task(torch.nn.Linear(4, 3))
+    run = dc.simulate(task, DATA, Alternating(), rounds=4, mode="vmap", codec=codec)
+    before = torch.cat([p.detach().flatten() for p in task.model.parameters()])
+    for model in (run.personal(0, round="last"), run.shared(round="last")):
+        moved = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+        # What was left out of the first message of a leaf is in the second.
+        assert set(moved.mul(100).round().tolist()) == ({100} if codec == "native" else {50, 100})
+
+
 def test_who_sends_nothing_names_nothing_that_is_missing() -> None:
     assert run({"q": difference("w")}, Still).collapse is None
 

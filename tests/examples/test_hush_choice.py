@@ -20,6 +20,7 @@ from descant.catalog import build
 from descant.experiment.attackgrid import attack_grid
 from descant.experiment.grid import comparison
 from descant.experiment.settings import read_settings
+from descant.sealed import read_json, write_json
 from tests.examples.test_examples import EXAMPLES, inside, python
 
 HUSH = sorted(inside("hush/choose.py")["DATA"])
@@ -93,6 +94,17 @@ def test_runs_that_are_called_like_trials_and_are_none_are_refused(
         choose("best", "small", str(tmp_path / "runs"))
 
 
+def test_a_trial_of_a_method_that_computed_otherwise_then_is_refused(
+    choose: Choose, tried: Path, tmp_path: Path
+) -> None:
+    path = copied(tried, tmp_path / "runs")[0] / "run.json"
+    about, _ = read_json(path)
+    about["config"]["revision"] = 9
+    write_json(path, about)
+    with pytest.raises(SystemExit, match=r"'Local .* a method of revision 1 and not 9: give folders"):
+        choose("best", "small", str(tmp_path / "runs"))
+
+
 def test_a_trial_that_was_run_twice_with_a_seed_is_refused(choose: Choose, tried: Path, tmp_path: Path) -> None:
     first, *_ = copied(tried, tmp_path / "runs")
     shutil.copytree(first, tmp_path / "again" / first.name)
@@ -123,7 +135,7 @@ def test_trials_of_hush_and_its_rivals_are_as_many_for_each_and_can_be_run(name:
     settings = trials(name, tmp_path)
     labels = [label.split(" | ")[0] for label in settings["methods"]]
     tried, seeds = {"shakespeare": (6, 1), "cifar": (12, 1)}.get(name, (12, 3))
-    assert {labels.count(label) for label in labels} == {tried} and len(set(labels)) == 37
+    assert {labels.count(label) for label in labels} == {tried} and len(set(labels)) == 38
     assert settings["seeds"] == [100, 101, 102][:seeds]  # none of those that the best is run with
     assert len(comparison(settings, None).cells) == len(labels) * seeds
     gradients = {build("methods", made_of(made)).work.steps for made in settings["methods"].values()}
@@ -225,7 +237,7 @@ def test_attacks_take_the_two_rates_that_trials_chose(choose: Choose, tmp_path: 
             ("best", "mnist-20"),
             "choose.py best takes the folder of the trials, as in: choose.py best mnist-20 runs",
         ),
-        (("trials", "mnist-20", "Local", "Nope"), "no method has Nope in its label. There are: Local; Ditto"),
+        (("trials", "mnist-20", "Local", "Nope"), "no method has Nope in its label. There are: Local; one model"),
         (("parts", "mnist-20", "fast"), "'fast' is no rate: give a positive number"),
         (("parts", "mnist-20", "0"), "'0' is no rate"),
         (("parts", "mnist-20"), "'' is no rate"),

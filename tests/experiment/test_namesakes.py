@@ -18,9 +18,12 @@ import torch
 from torch import nn
 
 from descant import Comparison, FederatedData, simulate
+from descant.errors import DamagedError
 from descant.experiment import Run
 from descant.experiment.grid import comparison
+from descant.experiment.identity import layers_fingerprint
 from descant.experiment.namesakes import by_edition, rows_of
+from descant.sealed import read_json, write_json
 
 DATA = FederatedData.from_arrays([(torch.eye(3).repeat(4, 1), torch.arange(12) % 2) for _ in range(3)])
 FIXED = {"data": {"name": "folder", "folder": "clients", "seed": 0}}  # a settings file's
@@ -117,10 +120,20 @@ def test_of_runs_that_say_the_same_the_one_that_ended_later_counts_whatever_thei
         assert kept is after
 
 
-def test_a_run_that_is_read_ended_when_its_last_file_was_written(tmp_path: Path) -> None:
+def test_a_run_that_is_read_ended_when_it_says_whatever_became_of_its_files_and_else_when_they_were_written(
+    tmp_path: Path,
+) -> None:
     run = simulate(nn.Linear(3, 2), DATA, "local", rounds=1, mode="vmap", out=tmp_path / "run")
-    os.utime(tmp_path / "run" / "run.json", ns=(5, 7))
-    assert Run.load(tmp_path / "run").ended == 7 < run.ended
+    path = tmp_path / "run" / "run.json"
+    os.utime(path, ns=(5, 7))
+    assert Run.load(tmp_path / "run").ended == run.ended > 7
+    about, _ = read_json(path)
+    write_json(path, {name: told for name, told in about.items() if name != "ended"})
+    os.utime(path, ns=(5, 7))
+    assert Run.load(tmp_path / "run").ended == 7, "as of the first runs"
+    write_json(path, about | {"ended": "yesterday"})
+    with pytest.raises(DamagedError, match="does not say when the run ended"):
+        Run.load(tmp_path / "run")
 
 
 def test_data_that_were_made_in_python_are_compared_with_those_of_a_settings_file(one: Run) -> None:
@@ -193,6 +206,16 @@ def test_another_model_loss_or_metric_of_the_same_look_is_another_row(one: Run, 
     assert labels(at("06d5", 0), at("e9b4", 1, held="B")) == {"one": [0, 1]}, "it may have been made to fit them"
 
 
+def test_other_code_of_the_users_layers_is_another_row_whatever_the_data(one: Run) -> None:
+    def at(told: str, seed: int, **changes: Any) -> Run:
+        return of(one, f"data {seed}", seed, {"model": f"made to fit {seed}", "layers": told}, **changes)
+
+    assert labels(at("06d5", 0), at("06d5", 1)) == {"one": [0, 1]}
+    apart = {"one (code of the layers 06d5)": [0], "one (code of the layers e9b4)": [1]}
+    assert labels(at("06d5", 0), at("e9b4", 1)) == apart
+    assert labels(at("06d5", 0), at("e9b4", 1, versions__python="9.9.9")) == {"one": [0, 1]}
+
+
 def test_labels_say_what_differs(one: Run) -> None:
     lr = one.config["method"]["lr"]
     assert labels(one, of(one, method__lr=0.5)) == {f"one (lr={lr})": [0], "one (lr=0.5)": [0]}
@@ -233,6 +256,24 @@ class Shows(nn.Linear):
 
     def extra_repr(self) -> str:
         return str(lambda x: x)
+
+
+class Other(nn.Module):
+    """Two layers of torch in one of ones own."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def test_the_code_of_layers_is_that_of_ones_own_whatever_their_size() -> None:
+    assert layers_fingerprint(nn.Linear(3, 2)) == layers_fingerprint(nn.Sequential(nn.Linear(5, 2), nn.ReLU()))
+    assert layers_fingerprint(Other(2)) == layers_fingerprint(Other(5)) != layers_fingerprint(nn.Linear(3, 2))
+    assert layers_fingerprint(Other(2)) == layers_fingerprint(nn.Sequential(Other(4), Other(2)))
+    assert layers_fingerprint(Other(2)) != layers_fingerprint(Shows(3, 2))
 
 
 def test_where_a_models_functions_lie_in_memory_tells_no_rows_apart() -> None:

@@ -55,9 +55,9 @@ def refuse_other(
 
 
 def _refuse_other_prints(folder: Path, started: dict[str, Any], prints: dict[str, str]) -> None:
-    for what, now in prints.items():
-        if started["fingerprints"].get(what) != now:
-            raise ResumeError(f"{folder} was begun with {THINGS[what]}: hand in the same to resume")
+    for what, told in THINGS.items():  # a model's tells the code of its layers, too
+        if what in prints and started["fingerprints"].get(what) != prints[what]:
+            raise ResumeError(f"{folder} was begun with {told}: hand in the same to resume")
 
 
 def _differ(then: Any, now: Any) -> bool:

@@ -36,12 +36,13 @@ def fingerprints(task: Task, data: FederatedData, method: Method, **parts: objec
 
 
 def of_problem(task: Task, data: FederatedData) -> dict[str, str]:
-    """The fingerprints of data, model, loss and metric."""
+    """The fingerprints of data, model, the user's layers in it, loss and metric."""
     metric = task.metric
     over = () if metric.over == "examples" else (metric.over,)  # by default it is not told
     return {
         "data": data.fingerprint,
         "model": model_fingerprint(task.model),
+        "layers": layers_fingerprint(task.model),
         "loss": _hash(code(task.loss)),
         "metric": _hash([metric.name, metric.higher_is_better, code(metric.of), *over]),
     }
@@ -64,6 +65,12 @@ def of_users(part: object) -> bool:
 def model_fingerprint(model: nn.Module) -> str:
     """What tells an architecture, and the code of its layers, from others."""
     return _hash(architecture(model))
+
+
+def layers_fingerprint(model: nn.Module) -> str:
+    """What tells the code of the user's own layers from others, whatever the data that a model is made to fit."""
+    codes = [code(cls) for cls in {type(layer) for layer in model.modules()}]
+    return _hash(sorted(json.dumps(each) for each in codes if each[1]))  # torch's and ours are told by versions
 
 
 def _listed(part: object) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ _HOW = (name for name, setting in declared(Settings).items() if setting.role == 
 _INCIDENTAL = ("seed", "execution", "versions", "label", "settings", *_HOW)
 _ACTING = ("method", "aggregator", "codec", "downlink", "attacks")  # parts that may be of the user's own
 _TASK = ("model", "loss", "metric")
+_LAYERS = "layers"  # of the user's own, in a model: their code does not follow the data
 _MOST = 3  # settings that a label tells, where they are enough
 _SHORT = 4  # letters that it tells of a fingerprint, where they are enough
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -143,7 +144,7 @@ def _draws(run: Run) -> set[str]:
 def _codes(runs: Sequence[Run]) -> list[dict[str, str]]:
     """The fingerprints of the code of each run, by what it is of, where they are known to differ."""
     codes: list[dict[str, str]] = [{} for _ in runs]
-    for part in (*_ACTING, *_TASK):
+    for part in (*_ACTING, *_TASK, _LAYERS):
         prints = [_print(run, part) for run in runs]
         told = {(_given(run, part), hashed) for run, hashed in zip(runs, prints, strict=True) if hashed}
         if len(told) > len({given for given, _ in told}):
@@ -155,7 +156,8 @@ def _codes(runs: Sequence[Run]) -> list[dict[str, str]]:
 
 def _print(run: Run, part: str) -> str | None:
     """The fingerprint of a part's code; that of descant's own parts is told by its version."""
-    return run.fingerprints.get(part) if part in _TASK or _imported(run.config.get(part)) else None
+    told = part in (*_TASK, _LAYERS) or _imported(run.config.get(part))
+    return run.fingerprints.get(part) if told else None
 
 
 def _given(run: Run, part: str) -> str:
@@ -183,7 +185,11 @@ def _apart(leaves: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _labels(rows: Sequence[_Row]) -> list[str]:
     """Labels that differ: where one was given to several rows, with what tells them apart."""
-    parts = [_parts(row, [other for other in rows if other.label == row.label]) for row in rows]
+    namesakes: dict[str, list[_Row]] = {}
+    for row in rows:
+        namesakes.setdefault(row.label, []).append(row)
+    apart = {label: _telling(some) for label, some in namesakes.items()}
+    parts = [_parts(row, namesakes[row.label], *apart[row.label]) for row in rows]
     taken = {row.label for row, told in zip(rows, parts, strict=True) if not told}  # as somebody chose them
     labels: list[str] = []
     for row, told in zip(rows, parts, strict=True):
@@ -195,15 +201,19 @@ def _labels(rows: Sequence[_Row]) -> list[str]:
     return labels
 
 
-def _parts(row: _Row, namesakes: Sequence[_Row]) -> list[str]:
-    """What tells a row from others of its label: settings and, where these do not, its model and its code."""
+def _telling(namesakes: Sequence[_Row]) -> tuple[list[str], int, int]:
+    """The names in which rows of one label differ, how many of them are settings, and how many it takes."""
     settings, prints = (_apart([getattr(each, what) for each in namesakes]) for what in ("settings", "prints"))
     names = [*settings, *prints]
     told = [[text((each.settings | each.prints).get(name)) for name in names] for each in namesakes]
     takes = (n for n in range(len(names)) if len({tuple(each[:n]) for each in told}) == len(told))
-    n = max(min(_MOST, len(settings)), next(takes, len(names)))
-    parts = [f"{name.removeprefix('method.')}={row.settings.get(name)}" for name in settings[:n]]
-    for name in names[len(settings) : n]:
+    return names, len(settings), max(min(_MOST, len(settings)), next(takes, len(names)))
+
+
+def _parts(row: _Row, namesakes: Sequence[_Row], names: list[str], settings: int, n: int) -> list[str]:
+    """What tells a row from others of its label: settings and, where these do not, its model and its code."""
+    parts = [f"{name.removeprefix('method.')}={row.settings.get(name)}" for name in names[:settings][:n]]
+    for name in names[settings:n]:
         if name in row.prints:
             parts.append(f"{name} {_short(row.prints[name], {each.prints.get(name, '') for each in namesakes})}")
     return parts

@@ -224,7 +224,7 @@ class Run:
         names = [*(f"{name}.parquet" for name in _TABLES), "state.safetensors", "summary.json", MODEL, where]
         names += [*self.models.files, *([_HEALTH] if looks else [])]
         files = {name: entry_of(folder / name) for name in dict.fromkeys(names) if (folder / name).exists()}
-        about = {"format": FORMAT, "collapse": collapse} | history
+        about = {"format": FORMAT, "ended": self.ended, "collapse": collapse} | history
         about |= {"clients": where, "files": files, "models": models}
         about |= {"stopped": stopped} if stopped else {}
         if (folder / START).exists():  # what the run followed from, and that the commits were of
@@ -263,6 +263,8 @@ class Run:
         prints = about.get("fingerprints", {})
         if not isinstance(prints, dict) or not all(isinstance(value, str) for value in prints.values()):
             raise damaged(folder / RUN, "does not say what the run followed from")
+        if not isinstance(about.get("ended", 0), int):
+            raise damaged(folder / RUN, "does not say when the run ended")
         federation, rounds, clients = (
             read_table(folder / name, files.get(name), sealed=about["format"] == FORMAT)
             for name in (f"{name}.parquet" for name in _TABLES)
@@ -280,7 +282,7 @@ class Run:
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(folder / RUN, "does not fit the tables beside it") from None
         models = Models.of_folder(folder, about, history, allow_imports=allow_imports)
-        ended = (folder / RUN).stat().st_mtime_ns
+        ended = about.get("ended", (folder / RUN).stat().st_mtime_ns)  # which the first runs did not say
         return cls(config, history, None, models, prints, ended)
 
     def _live(self) -> Simulation:

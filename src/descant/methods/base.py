@@ -151,6 +151,7 @@ class Method(Checked, ABC):
     personalizes: ClassVar[bool]  # whether what a client deploys differs from the shared model
     mute: ClassVar[bool] = False  # whether clients never send anything, so that nothing can be forged or combined
     # One more each time that the same settings come to compute something else: runs from before stand apart then.
+    # That of a solver is not looked at: what has one needs a new one as well.
     revision: ClassVar[int] = 1
 
     def server_start(self, ctx: Context) -> Tree:

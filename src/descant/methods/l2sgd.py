@@ -105,6 +105,7 @@ class MRMTL(Descent):
     trains: ClassVar[tuple[str, ...]] = ("personal",)
     has_shared: ClassVar[bool] = True
     personalizes: ClassVar[bool] = True
+    revision: ClassVar[int] = 2  # sends v_k, and no longer v_k - w
 
     lam: float = 1.0
 
