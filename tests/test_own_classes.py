@@ -172,6 +172,29 @@ def test_a_field_that_is_declared_anew_without_the_decorator_is_named() -> None:
         run(Nine())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Works(Ditto):
+    work: int = 3  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downs(Ditto):
+    down: float = 0.5  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Says(Ditto):
+    needs: str = "rows"
+
+
+def test_a_field_that_hides_what_a_class_above_computes_is_named() -> None:
+    with pytest.raises(SettingError, match=r"class Works has a field work, which hides what Descent computes by"):
+        run(Works())
+    with pytest.raises(SettingError, match=r"class Downs has a field down, which hides what Descent computes by"):
+        run(Downs())
+    run(Says())
+
+
 class Typed(Ditto):
     solver: FedAvg  # for a type checker
 

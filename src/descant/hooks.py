@@ -135,6 +135,10 @@ def check_declared(called: str, cls: Any, base: type) -> None:
                 also = "" if decorated else f", and {_DECORATOR} above the class"
                 said = f"class {each.__name__} sets {name}, which has no type there and so is no field"
                 raise SettingError(f"{said}: write {written}{also}")
+        for name in sorted(declared.keys() & known.keys()):
+            if (owner := _hidden(name, each, base)) is not None:
+                said = f"class {each.__name__} has a field {name}, which hides what {owner} computes by that name"
+                raise SettingError(f"{said}: give the field another name")
         left = [
             name
             for name, kind in declared.items()
@@ -149,6 +153,21 @@ def check_declared(called: str, cls: Any, base: type) -> None:
             remedy = f"write {_DECORATOR} above the class"
             raise SettingError(f"{called} declares {', '.join(left)}, which the class takes for no field: {remedy}")
         below |= declared.keys() if decorated else set()
+
+
+def _hidden(name: str, cls: type, base: type) -> str | None:
+    """Which class of descant, above a user's, computes something by the name of a field.
+
+    What a class says of itself by a property of `base` may be said by a field.
+    """
+    above = (up for up in cls.__mro__[1:] if name in vars(up))
+    owner = next((up for up in above if of_descant(up)), None)
+    if owner is None or name in getattr(owner, "__dataclass_fields__", {}):
+        return None
+    if not _describes(held := vars(owner)[name]):
+        return None
+    said = isinstance(held, property) and isinstance(vars(base).get(name), property)
+    return None if said else owner.__name__
 
 
 def untyped(make: Any, name: str) -> str:

@@ -38,6 +38,21 @@ class TooFew(Mine):
         return self.down(x, grad(x))
 
 
+class Turned(Mine):
+    def step(self, grad: Any, x: Any, w: Any) -> Any:  # type: ignore[override]
+        return self.down(x, grad(x))
+
+
+class Longer(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        return (x - self.lr * grad(x)).double()
+
+
+class Uncalled(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        return x - self.lr * grad
+
+
 class Counts(Mine):
     def step(self, x: Any, grad: Any, w: Any) -> Any:
         return Until(x - self.lr * grad(x), (x - w).norm(dim=1))
@@ -88,6 +103,8 @@ def run(method: Method, mode: Any = "vmap") -> torch.Tensor:
         ),
         (OneModel, r"OneModel.step returned a tensor of shape \(15,\): it must return the next x"),
         (TooFew, r"TooFew.step takes \(x, grad\) and was called with \(x, grad, row1\): let it"),
+        (Turned, r"Turned.step takes \(grad, x, w\): x comes first, and then grad$"),
+        (Longer, r"Longer.step returned a tensor .* in float64: it must return the next x in float32"),
         (Counts, r"Counts.step returned a tensor of shape \(3,\) as Until.met: .* \[K\] of bools, one a client"),
     ],
 )
@@ -95,6 +112,12 @@ def test_a_step_that_takes_or_returns_something_else_is_named(kind: type[Descent
     for method in (kind(steps=2), kind(steps=2, optimizer=Adam())):
         with pytest.raises(SettingError, match=f"^the hook {said}"):
             run(method, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_gradient_that_is_not_called_is_told_from_a_tensor(mode: str) -> None:
+    with pytest.raises(SettingError, match=r"^the grad that a step is handed is a function, .*: write grad\(x\)"):
+        run(Uncalled(steps=2), mode)
 
 
 def test_a_mistake_inside_a_step_stays_what_it_is() -> None:

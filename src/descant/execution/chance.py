@@ -25,6 +25,7 @@ from descant.errors import SettingError
 from descant.execution.base import Execution
 from descant.execution.batches import Schedule
 from descant.execution.captured import run
+from descant.execution.mixing import refuse_mixing
 from descant.execution.stepping import hook_of
 from descant.execution.steps import advance, of_method
 from descant.execution.walk import Start, Walked
@@ -43,6 +44,7 @@ def run_watched(
     walked = run(step, execution, begin, end, start, schedules)
     if suspected := moved(before, device):
         _refuse_draws(hook, suspected, step, execution, begin, start, schedules)
+    refuse_mixing(step, execution, begin, start, schedules)
     execution.watched.add(hook)
     return walked
 

@@ -30,6 +30,8 @@ def stepped(step: Step, x: Any, grad: Any, rows: tuple[Tensor, ...]) -> Any:
     moved = moved.x if isinstance(moved, Down) else moved
     if not _alike(moved, x):
         raise refusal(hook_of(step), moved, f"the next x, {_kind(x)}")
+    if (types := _types(moved)) != _types(x):
+        raise refusal(hook_of(step), moved, f"the next x in {_types(x)}", f" in {types}")
     if isinstance(new, Until) and not _flags(new.met, x):
         raise refusal(hook_of(step), new.met, "a tensor [K] of bools, one a client", " as Until.met")
     return new
@@ -39,8 +41,15 @@ def hook_of(step: Step) -> str:
     """A step's name for its author: with the class of the method at work, which may have inherited it."""
     while isinstance(step, partial):
         step = step.func
-    owner = getattr(step, "__self__", None)
+    owner = owner_of(step)
     return name_of(step) if owner is None else f"{type(owner).__name__}.{step.__name__}"
+
+
+def owner_of(step: Step) -> Any:
+    """The method that a step is of; None of one that is a function by itself."""
+    while isinstance(step, partial):
+        step = step.func
+    return getattr(step, "__self__", None)
 
 
 def _refuse_call(step: Step, x: Any, grad: Any, rows: tuple[Tensor, ...], error: TypeError) -> None:
@@ -49,6 +58,9 @@ def _refuse_call(step: Step, x: Any, grad: Any, rows: tuple[Tensor, ...], error:
         takes = inspect.signature(step)
     except ValueError:  # a function that is not written in Python
         return
+    if next(iter(takes.parameters), "") == "grad":
+        said = ", ".join(takes.parameters)
+        raise SettingError(f"the hook {hook_of(step)} takes ({said}): x comes first, and then grad") from error
     try:
         takes.bind(x, grad, *rows)
     except TypeError:
@@ -66,6 +78,10 @@ def _alike(new: Any, old: Any) -> bool:
     if isinstance(old, Tensor):
         return isinstance(new, Tensor) and new.shape == old.shape
     return isinstance(new, tuple) and len(new) == len(old) and all(map(_alike, new, old))
+
+
+def _types(x: Any) -> str:
+    return ", ".join(str(part.dtype).removeprefix("torch.") for part in (x if isinstance(x, tuple) else (x,)))
 
 
 def _flags(met: Any, x: Any) -> bool:

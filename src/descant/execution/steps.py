@@ -18,6 +18,7 @@ from descant.execution.programs import NoIdentityError, identity, name_of, reaso
 from descant.execution.stepping import stepped
 from descant.methods import Down, Optimizer, Until
 from descant.methods.base import Step
+from descant.notensor import never_computed_with
 from descant.task import Batch, Objective
 
 Sources = tuple[Draw | Batch, ...]
@@ -47,6 +48,19 @@ class _Gradient:
         return gradients
 
 
+never_computed_with(
+    _Gradient, "the grad that a step is handed is a function, and no tensor: write grad(x), or self.slope(x, grad)"
+)
+
+
+def gradient_of(execution: Execution, statistics: Tensor, sources: Sources, active: Tensor) -> _Gradient:
+    """The gradients that a step may ask for, of the active clients [K]."""
+    # The loop's workers collect for themselves, one client at a time.
+    whole = not isinstance(execution, Loop)
+    batches = [source.collect() if whole and isinstance(source, Draw) else source for source in sources]
+    return _Gradient(execution, statistics, batches, active)
+
+
 def advance(
     step: Step,
     execution: Execution,
@@ -57,10 +71,7 @@ def advance(
     rows: tuple[Tensor, ...],
 ) -> Stepped:
     """Apply `step` to the active clients [K]; the others stay as they are."""
-    # The loop's workers collect for themselves, one client at a time.
-    whole = not isinstance(execution, Loop)
-    batches = [source.collect() if whole and isinstance(source, Draw) else source for source in sources]
-    grad = _Gradient(execution, statistics, batches, active)
+    grad = gradient_of(execution, statistics, sources, active)
     new, met = stepped(step, x, grad, rows), None
     if isinstance(new, Until):
         met = active & new.met  # what a finished client computes carries no meaning

@@ -14,18 +14,15 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from descant.errors import SettingError, require
+from descant.errors import require
 from descant.fields import Checked
+from descant.notensor import NoTensorError, never_computed_with
 
 State = tuple[Tensor, ...]  # [K, ...] each
 _NO_TENSOR = (
     "self.down(...) is what a step returns, and no tensor: return it as it is, or write v - self.rate * g in its "
     "place where more is to follow"
 )
-
-
-class _NoTensorError(SettingError, AttributeError):
-    """A `Down` that is taken for a tensor. To `hasattr` it only lacks the attribute."""
 
 
 class Down(NamedTuple):
@@ -42,23 +39,15 @@ class Down(NamedTuple):
 
     @classmethod
     def __torch_function__(cls, *called: Any, **more: Any) -> Any:
-        raise _NoTensorError(_NO_TENSOR)
+        raise NoTensorError(_NO_TENSOR)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(Tensor, name):
             raise AttributeError(f"'{type(self).__name__}' has no '{name}'")
-        raise _NoTensorError(_NO_TENSOR)
+        raise NoTensorError(_NO_TENSOR)
 
 
-def _refuse(*operands: Any) -> Any:
-    raise _NoTensorError(_NO_TENSOR)
-
-
-for _operator in ("add", "sub", "mul", "truediv", "pow", "matmul"):
-    setattr(Down, f"__{_operator}__", _refuse)
-    setattr(Down, f"__r{_operator}__", _refuse)
-for _operator in ("neg", "abs"):
-    setattr(Down, f"__{_operator}__", _refuse)
+never_computed_with(Down, _NO_TENSOR)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,111 @@
+"""A step of a user's own that mixes the clients of a batch is refused, and one that takes each by itself is not."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import descant as dc
+from descant.errors import SettingError
+from descant.methods import Adam, FedAvg, Method, Until
+
+DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)
+MODES = ["loop", "vmap", pytest.param("compile", marks=pytest.mark.slow)]
+
+
+class Mine(FedAvg):
+    name: ClassVar[str] = "mine"
+
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        w = down["w"]
+        return self.message(local.run(self.step, w, w, work=self.work, role="shared") - w, local), state
+
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        raise NotImplementedError
+
+
+class OneNorm(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        g = grad(x)
+        return x - g / g.norm()
+
+
+class Mean(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        return self.down(x, grad(x) + 0.1 * (x - x.mean(0)))
+
+
+class ElseWhere(Mine):
+    """It asks for its gradient at a mean; all clients start from the same model."""
+
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        return self.down(x, grad(x.mean(0, keepdim=True).expand_as(x)))
+
+
+class OneRule(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        g = grad(x)
+        return Until(x - 0.1 * g / g.abs().max(), g.norm(dim=1) < 0)
+
+
+class EachNorm(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        g = grad(x)
+        return x - g / g.norm(dim=1, keepdim=True)
+
+
+class Twice(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        return self.down(x, grad(x - 0.1 * grad(x)) + 0.1 * (x - w))
+
+
+class InPlace(Mine):
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        g = grad(x)
+        x.sub_(g, alpha=0.1)
+        g.zero_()
+        return x
+
+
+class Last(Mine):
+    """Its row has no number to be mixed: which one of the batch is taken is by the clients' own row."""
+
+    def step(self, x: Any, grad: Any, w: Any) -> Any:
+        return torch.where(w > x, x - 0.2 * grad(x), x - 0.1 * grad(x))
+
+
+def run(method: Method, mode: Any = "vmap", **settings: Any) -> dc.Run:
+    torch.manual_seed(0)  # for the model that the run starts from
+    return dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, method, rounds=2, mode=mode, **settings)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [OneNorm, Mean, ElseWhere, OneRule])
+def test_a_step_that_mixes_clients_is_refused(kind: type[Mine], mode: str) -> None:
+    said = rf"^the hook {kind.__name__}.step mixes clients: .* as in g.norm\(dim=1, keepdim=True\)"
+    for method in (kind(steps=2), kind(steps=2, optimizer=Adam())):
+        with pytest.raises(SettingError, match=said):
+            run(method, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [EachNorm, Twice, InPlace, Last])
+def test_a_step_that_takes_each_client_by_itself_is_not(kind: type[Mine], mode: str) -> None:
+    found = run(kind(steps=2), mode)
+    assert found.collapse is None
+    assert run(kind(steps=2), mode, chunk=1).summary()["bytes_up"] == found.summary()["bytes_up"]
+
+
+def test_looking_at_a_step_is_on_no_bill_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = run(Twice(steps=2))
+    monkeypatch.setattr("descant.execution.chance.refuse_mixing", lambda *arguments: None)
+    alone = run(Twice(steps=2))
+    ours, theirs = (each.rounds.drop("seconds").to_dicts() for each in (looked, alone))
+    assert ours == theirs
+    assert torch.equal(looked.shared(round="last").weight, alone.shared(round="last").weight)
+
+
+def test_one_client_is_mixed_with_nobody() -> None:
+    run(OneNorm(steps=2), cohort=1)
