@@ -8,7 +8,8 @@ Accuracies are those of table.py: of the clients' own models, in the round chose
 mean over clients and seeds, with its 95 % interval over seeds (Student's t; none with one seed). Bytes are those of
 all clients and rounds, up and down, on a log axis. Of methods with the same bytes the first has its place, and the
 others stand to its right. A method that sends nothing is a dotted line. A thin line joins Hush with several `m` and
-the same bits. Behind the title, the methods to draw can be named.
+the same bits. Behind the title, the methods to draw can be named. An axis of accuracy ends at 0 and 1, where longer
+intervals are cut off. Runs that differ in their data, model, rounds, cohort or attacks are refused.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 import vl_convert
-from finished import finished
+from finished import check_alike, finished
 
 import descant as dc
 from descant.errors import SettingError
 from descant.experiment.namesakes import key_of
-from descant.report.figure import Figure, Palette, layered, scale
+from descant.report.figure import Figure, Palette, layered, scale, span
 from descant.report.look import styles
 from descant.report.place import check_picture, write_marked
 from descant.report.verdict import paired
@@ -54,12 +55,20 @@ def points(compared: dc.Comparison, metric: str) -> pl.DataFrame:
     return pl.DataFrame(rows).sort("bytes", descending=True, maintain_order=True).with_columns(aside=aside)
 
 
+def within(frame: pl.DataFrame, metric: str) -> alt.Scale:
+    """The scale of the metric. An interval beyond all accuracies, as two seeds have, would leave points no room."""
+    found = span(frame["low"], frame["high"])
+    if metric != "accuracy" or found is None or (found[0] >= 0 and found[1] <= 1):
+        return scale(frame["low"], frame["high"])
+    return alt.Scale(domain=[max(found[0], 0.0), min(found[1], 1.0)], nice=True, clamp=True)
+
+
 def figure(frame: pl.DataFrame, metric: str, title: str) -> Figure:
     labels = frame["method"].to_list()
     palette, colour = Palette(styles(labels)), Palette(styles(labels)).colour(labels)
     axis = alt.Axis(grid=False, format="~s", tickCount=6)
     x = alt.X("bytes:Q", title="bytes of all clients, up and down", scale=alt.Scale(type="log"), axis=axis)
-    y = alt.Y("mean:Q", title=f"test {metric}", scale=scale(frame["low"], frame["high"]))
+    y = alt.Y("mean:Q", title=f"test {metric}", scale=within(frame, metric))
     heard = alt.Chart().transform_filter("datum.bytes > 0").encode(x)
     joined = heard.transform_filter("datum.joined !== null").mark_line(color="#7A7A7A", strokeWidth=1)
     layers = [joined.encode(y, detail="joined:N")]
@@ -86,6 +95,7 @@ def main() -> None:
     if unknown := [label for label in sys.argv[4:] if label not in labels]:
         raise SystemExit(f"no run in {folder} is called {unknown[0]!r}: there are {', '.join(sorted(set(labels)))}")
     runs = [run for run, label in zip(runs, labels, strict=True) if label in (sys.argv[4:] or labels)]
+    check_alike(runs, folder)
     title = sys.argv[3] if len(sys.argv) > 3 else f"Test {metric} against bytes: {runs[0].config['data']['name']}"
     frame = points(dc.Comparison(runs), metric)
     if frame.is_empty():

@@ -9,13 +9,19 @@
     python examples/hush/choose.py trials mnist-20 Local "two rates" > some.yaml        of some methods alone
     python examples/hush/choose.py parts mnist-20 0.1 > parts.yaml      Hush with one part changed at a time, lr 0.1
     python examples/hush/choose.py attacks mnist-60 runs/trials-60 > attacks.yaml    what its trials chose, attacked
+    python examples/hush/choose.py trials digits Local "Ditto, two" > few.yaml      to try these programs in minutes
 
 Each method is tried with six rates and two values of what it is known by, or with twelve rates, on three seeds that
-are not among the five. Those with two rates have four for the personal models and once, twice and four times that
-for the shared one. The setting with the best mean validation accuracy over these seeds is kept. A run that is
-called like a trial, and had other settings, is refused. The larger data have fewer: CIFAR-10 one seed, and
-Shakespeare one seed, six settings a method and two seeds at the end. Ditto and Hush take 20 gradients a round for
-the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
+are not among the five: 36 runs a method. Those with two rates have four for the personal models and once, twice and
+four times that for the shared one. The setting with the best mean validation accuracy over these seeds is kept. A
+run that is called like a trial, and had other settings, is refused. The larger data have fewer: CIFAR-10 one seed,
+and Shakespeare one seed, six settings a method and two seeds at the end. Ditto and Hush take 20 gradients a round
+for the shared model and 20 for the personal one; those that train one model take 40. Bytes are real, up and down.
+
+Where a method has finished fewer settings than its trials have, as after an interruption, `best` and `attacks`
+refuse to choose: methods would not have been tried equally. With `--partial` they choose from what there is. A
+setting that collapsed was tried. `digits` is there to try these programs: its data come with descant, and one or
+two methods, of about 36 runs each, take minutes.
 """
 
 from __future__ import annotations
@@ -25,54 +31,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from trialled import accuracies
+from federations import BASE, BATCH, DATA, LAST, SEEDS
+from trialled import accuracies, of_all_seeds
+
+from descant.errors import unknown
 
 Spec = dict[str, Any]
 FOUR, SIX = (1.0, 2.0, 4.0, 8.0), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 TWELVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 FEWER = {0: SIX, 2: (1.0, 2.0, 4.0), 3: (2.0, 4.0)}  # rates, by how many values are tried of another field
-SEEDS = {"cifar": [100], "shakespeare": [100]}  # of the trials
-LAST = {"shakespeare": 2}  # seeds of what was chosen; 5 elsewhere
-MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
-FASHION = {"name": "fashion-mnist", "seed": "run"}
-WRITERS = {"name": "mnist-by-writer", "writers": 100, "mean": 0.1307, "std": 0.3081, "seed": "run"}
-DATA: dict[str, Spec] = {
-    "mnist-20": {"data": WRITERS | {"most": 20}} | MLP,
-    "mnist-60": {"data": WRITERS | {"most": 60}} | MLP,
-    "fashion-iid": {"data": FASHION | {"partition": {"name": "iid", "clients": 100}, "most": 20}} | MLP,
-    "fashion-dirichlet": {
-        "data": FASHION | {"partition": {"name": "dirichlet", "clients": 100, "alpha": 0.5}, "most": 60},
-    }
-    | MLP,
-    "fashion-shards": {
-        "data": FASHION | {"partition": {"name": "labels", "clients": 100, "labels": 2}, "most": 60},
-    }
-    | MLP,
-    "cifar": {
-        "data": {
-            "name": "cifar10",
-            "partition": {"name": "dirichlet", "clients": 100, "alpha": 0.5},
-            "seed": "run",
-        },
-        "model": "lp-proj-cifar",
-        "rounds": 200,
-        "cohort": 0.2,
-    },
-    "chars": {"data": {"name": "chars74k", "seed": "run"}} | MLP,
-    "hapt": {"data": {"name": "hapt", "seed": "run"}} | MLP,
-    "shakespeare": {
-        "data": {
-            "name": "shakespeare-tff",
-            "partition": {"name": "natural", "least": 100},  # 100 roles
-            "seed": "run",
-        },
-        "model": "shakespeare-lstm",
-        "rounds": 40,
-        "cohort": 0.2,
-    },
-}
-BASE = {"cifar": 0.01, "shakespeare": 0.2}  # a rate is a multiple of it; 0.02 elsewhere
-BATCH = {"cifar": 50, "shakespeare": 20}  # 10 elsewhere
 # Shares of the parameters where a client misses more rounds than in 40, so that all bytes are a hundredth as well.
 ON_CIFAR = {0.037: 0.0355, 0.0036: 0.0034, 0.111: 0.1065, 0.0108: 0.0102, 0.0952: 0.0913, 0.00926: 0.00875}
 TOPK: Spec = {"name": "top-k", "share": 0.005}  # with its indices about as many bytes as a hundredth of the model
@@ -133,6 +100,7 @@ METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
 }
 AGGREGATORS = {"mean": "mean", "median": "coordinate-median", "geometric": "geometric-median"}
 AGGREGATORS |= {"trimmed": "trimmed-mean", "clipped": "norm-clipping", "Krum": "multi-krum"}
+COMMANDS = ("trials", "best", "attacks", "parts")
 ATTACKS: Spec = {"sign flip": {"name": "sign-flip", "tau": 10}, "ALIE": "alie"}
 ATTACKS |= {"inner product": "ipm", "min-max": "min-max"}
 # One part of Hush changed at a time, in its way of 3 bits without a rotation.
@@ -215,37 +183,47 @@ def alone(name: str, trial: str) -> Spec | None:
     return None if made is None else settings(name, {trial: made}, 1)
 
 
-def chosen(name: str, folders: list[Path]) -> dict[str, Spec]:
+def chosen(name: str, folders: list[Path], partial: bool) -> dict[str, Spec]:
     """The trial of every method with the best mean accuracy on validation data, over the seeds it was tried on."""
     figures: dict[str, dict[str, dict[int, float]]] = {}  # by method, trial and seed
     for trial, by_seed in accuracies(name, folders, lambda trial: alone(name, trial)).items():
         figures.setdefault(trial.split(" | ")[0], {})[trial] = by_seed
-    found: dict[str, tuple[float, Spec]] = {}
-    for label, tried in figures.items():
-        seeds = max(map(len, tried.values()))
-        for trial, by_seed in tried.items():
-            mean = sum(by_seed.values()) / len(by_seed)
-            if len(by_seed) < seeds:
-                print(
-                    f"# left out, since it was tried on {len(by_seed)} of {seeds} seeds: {trial}", file=sys.stderr
-                )
-            elif mean > found.get(label, (float("-inf"),))[0]:
-                found[label] = mean, trials(name, label)[trial]
+    at = ", ".join(map(str, folders))
+    if not figures:
+        raise SystemExit(f"no trial to take from {at}: none was run to its end")
+    found: dict[str, Spec] = {}
+    fewer, collapsed = [], []
+    for label in [label for label in METHODS if label in figures]:
+        seeds, whole = of_all_seeds(figures[label])
+        asked = trials(name, label)
+        tried = f"{label}: {len(whole)} of {len(asked)} settings"
+        print(f"# {tried} have all seeds ({seeds})", file=sys.stderr)
+        fewer += [tried] if len(whole) < len(asked) else []
+        means = {trial: sum(by_seed.values()) / len(by_seed) for trial, by_seed in whole.items()}
+        first = max(means, key=lambda trial: means[trial])
+        if means[first] > float("-inf"):
+            found[label] = asked[first]
+        else:
+            collapsed.append(label)
+    if fewer and not partial:
+        raise SystemExit(
+            f"trials are missing in {at}: of {'; '.join(fewer)} have all seeds. Run descant compare again, which "
+            "runs what is missing, or choose from what there is with --partial"
+        )
+    if collapsed:
+        print(f"# every setting collapsed, with a seed or more: {'; '.join(collapsed)}", file=sys.stderr)
     if not found:
-        raise SystemExit(f"no trial to take from {', '.join(map(str, folders))}: none was run, or all collapsed")
-    missing = [label for label in METHODS if label not in found]
-    if missing:
-        print(f"# every trial collapsed, or none was run: {', '.join(missing)}", file=sys.stderr)
-    return {label: found[label][1] for label in METHODS if label in found}
+        raise SystemExit(f"no trial to take from {at}: all collapsed")
+    return found
 
 
-def best(name: str, folders: list[Path]) -> Spec:
-    return settings(name, chosen(name, folders), LAST.get(name, 5))
+def best(name: str, folders: list[Path], partial: bool) -> Spec:
+    return settings(name, chosen(name, folders, partial), LAST.get(name, 5))
 
 
-def attacks(name: str, folders: list[Path]) -> Spec:
+def attacks(name: str, folders: list[Path], partial: bool) -> Spec:
     """Ditto and Hush as the trials of a data set chose them, without attackers, each with every aggregator."""
-    kept = chosen(name, folders)
+    kept = chosen(name, folders, partial)
     two = {"Ditto": "Ditto, two rates", "Hush": "Hush 1/10, two rates"}
     if absent := [label for label in ("Local", *two.values()) if label not in kept]:
         raise SystemExit(f"no trial to take from {', '.join(map(str, folders))}: {'; '.join(absent)}")
@@ -266,13 +244,16 @@ def parts(name: str, lr: float) -> Spec:
     return settings(name, made, 5)
 
 
-def rate(text: str) -> float:
+def rate(text: str, name: str) -> float:
+    how = f"give a positive number, as in: choose.py parts {name} 0.1"
+    if not text:
+        raise SystemExit(f"the rate of Hush is missing: {how}")
     try:
         found = float(text)
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise SystemExit(f"'{text}' is no rate: give a positive number, as in: choose.py parts mnist-20 0.1")
+        raise SystemExit(f"'{text}' is no rate: {how}")
     return found
 
 
@@ -284,17 +265,22 @@ def folders(given: list[str]) -> list[Path]:
 
 
 def main() -> None:
-    what, name, *given = [*sys.argv[1:], "", ""][: max(2, len(sys.argv) - 1)]
-    if what not in ("trials", "best", "parts", "attacks"):
+    told = sys.argv[1:]
+    what, name, *given = [*told, "", ""][: max(2, len(told))]
+    if what in ("", "-h", "--help"):
         raise SystemExit(f"{__doc__}\nData: {', '.join(DATA)}")
+    if what not in COMMANDS:
+        raise SystemExit(f"{unknown('command', what, COMMANDS)}. As in: choose.py trials mnist-20")
+    if not name:
+        raise SystemExit(f"name the data, as in: choose.py {what} mnist-20. There are {', '.join(DATA)}")
     if name not in DATA:
-        raise SystemExit(f"'{name}' is no data of this program: there are {', '.join(DATA)}")
+        raise SystemExit(str(unknown("data", name, DATA)))
     if what == "trials":
         made = all_trials(name, given)
     elif what == "parts":
-        made = parts(name, rate(" ".join(given)))
-    elif given:
-        made = (best if what == "best" else attacks)(name, folders(given))
+        made = parts(name, rate(" ".join(given), name))
+    elif there := [each for each in given if each != "--partial"]:
+        made = (best if what == "best" else attacks)(name, folders(there), "--partial" in given)
     else:
         raise SystemExit(
             f"choose.py {what} takes the folder of the trials, as in: choose.py {what} {name} runs/trials"

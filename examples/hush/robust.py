@@ -60,7 +60,11 @@ def line(runs: Runs, places: pl.DataFrame, attack: str, fraction: float) -> list
     for name in ("Ditto", "Hush"):
         tried = [m for m in methods if m.startswith(f"{name}, ") and label_of(m, attack, fraction) in runs]
         if not tried:
-            raise SystemExit(f"there are no runs of {name} under {attack} ({percent(fraction)})")
+            there = [m for m in methods if label_of(m, attack, fraction) in runs]
+            raise SystemExit(
+                f"there are no runs of {name} under {attack} ({percent(fraction)}): their labels begin with "
+                f"'{name}, ', and there are {'; '.join(there) or 'none'}"
+            )
         best[name] = max(tried, key=lambda m: valid(runs[label_of(m, attack, fraction)]))
     labels = {name: label_of(method, attack, fraction) for name, method in best.items()}
     compared = dc.Comparison(run for label in labels.values() for run in runs[label])
@@ -107,9 +111,11 @@ def main() -> None:
             runs.setdefault(label, []).append(run)
     for label, some in runs.items():
         check(label, some, folder)
+    asked = places.select("attack", "fraction").unique(maintain_order=True).iter_rows()
+    lines = [line(runs, places, attack, fraction) for attack, fraction in asked]  # before a head is printed
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
-    for attack, fraction in places.select("attack", "fraction").unique(maintain_order=True).iter_rows():
-        print(f"| {' | '.join(line(runs, places, attack, fraction))} |")
+    for cells in lines:
+        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

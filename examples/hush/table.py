@@ -8,7 +8,8 @@ Accuracies are those of the clients' own models, in the round chosen on validati
 seeds, and the difference from Ditto seed by seed, with its 95 % interval. **fewer bytes** are Ditto's bytes over
 the method's, up and in all. **of the gain** is what it gains over training alone, as a share of what Ditto gains,
 if that is a point or more. How many seeds of a method collapsed stands behind its name: their figures are those of
-the round chosen before that, and of their bytes and gains nothing is said.
+the round chosen before that, and of their bytes and gains nothing is said. Runs that differ in their data, model,
+rounds, cohort or attacks are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
-from finished import finished
+from finished import check_alike, finished
 
 import descant as dc
 
@@ -70,6 +71,7 @@ def main() -> None:
     if len(sys.argv) not in (2, 3):
         raise SystemExit(__doc__)
     runs = finished(Path(sys.argv[1]))
+    check_alike(runs, Path(sys.argv[1]))
     metric = runs[0].history.metric
     compared = dc.Comparison(runs)
     rows: dict[str, dict[str, Any]] = {row["method"]: row for row in compared.table().iter_rows(named=True)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,18 @@ def accuracies(
         valid = run.summary().get("personal.valid_accuracy.mean@chosen_on_valid", float("-inf"))
         found.setdefault(trial, {})[seed] = valid if run.collapse is None else float("-inf")
     return found
+
+
+def of_all_seeds(tried: dict[str, dict[int, float]]) -> tuple[int, dict[str, dict[int, float]]]:
+    """How many seeds the trials of a method have, and those that have them all: the others are left out by name.
+
+    These are as many as any of its trials has, since a user may have asked for other seeds than the program does.
+    """
+    seeds = max(map(len, tried.values()))
+    for trial, by_seed in tried.items():
+        if len(by_seed) < seeds:
+            print(f"# left out, since it was tried on {len(by_seed)} of {seeds} seeds: {trial}", file=sys.stderr)
+    return seeds, {trial: by_seed for trial, by_seed in tried.items() if len(by_seed) == seeds}
 
 
 def otherwise(run: dc.Run, wanted: dict[str, Any]) -> list[str]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import polars as pl
 import pytest
 import torch
+import vl_convert
 import yaml
 from torch import nn
 
@@ -135,6 +139,45 @@ def test_methods_that_the_last_table_of_attacks_has_not_are_in_none(
 def test_a_folder_without_a_table_of_robustness_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no robustness\.csv in .*: give the folder that descant robustness"):
         python("hush/robust.py", str(tmp_path), cwd=tmp_path)
+
+
+def test_a_table_of_attacks_has_no_head_where_a_method_is_missing(
+    attacked_once: tuple[dict[str, Any], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings, folder = attacked_once
+    shutil.copytree(folder, tmp_path / "runs")
+    methods = {label: spec for label, spec in settings["methods"].items() if not label.startswith("Hush")}
+    robustness(settings | {"methods": methods}, tmp_path / "runs")
+    program = inside("hush/robust.py")
+    capsys.readouterr()
+    told = r"no runs of Hush under clean .*: their labels begin with 'Hush, ', and there are Local; Ditto, mean$"
+    with (
+        mock.patch.object(sys, "argv", ["robust.py", str(tmp_path / "runs")]),
+        pytest.raises(SystemExit, match=told),
+    ):
+        program["main"]()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "high", "ends"),
+    [
+        ("accuracy", -0.7, 2.4, (0.0, 1.0)),
+        ("accuracy", 0.62, 1.3, (0.6, 1.0)),
+        ("accuracy", 0.82, 0.9, (0.82, 0.9)),
+        ("squared_error", 0.5, 2.0, (0.4, 2.0)),
+    ],
+)
+def test_the_axis_of_a_chart_ends_with_the_accuracies_that_there_are(
+    metric: str, low: float, high: float, ends: tuple[float, float]
+) -> None:
+    program = inside("hush/chart.py")
+    rows = [{"method": m, "bytes": b, "mean": 0.85, "joined": None, "aside": 0} for m, b in (("a", 10), ("b", 99))]
+    frame = pl.DataFrame([row | {"low": low, "high": high} for row in rows], schema_overrides={"joined": pl.String})
+    drawn = ET.fromstring(vl_convert.vegalite_to_svg(program["figure"](frame, metric, "").chart.to_dict()))
+    ticks = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    told = [float(tick) for tick in ticks if re.fullmatch(r"\d\.\d+", tick)]
+    assert (min(told), max(told)) == pytest.approx(ends)
 
 
 @pytest.mark.slow
