@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from torch import nn
 
+import descant as dc
 from descant.cli.tables import _data_notes, comparison_notes, comparison_table, print_figure, print_run
 from descant.experiment import Run
 from descant.experiment.cells import Cell
@@ -179,3 +181,15 @@ def test_one_round_is_one_round(results: list[tuple[Cell, Run]], monkeypatch: py
     monkeypatch.setattr(Run, "summary", lambda self, first=0: run_summary | {"rounds": 1})
     print_run(run, where := console())
     assert "\n1 round, " in where.export_text()
+
+
+def test_a_run_whose_messages_were_refused_says_how_many_and_from_when_on() -> None:
+    settings = {"attacks": {"name": "same-value", "tau": 1e300}, "rounds": 3, "mode": "vmap", "seed": 0}
+    data = dc.data.synthetic(clients=5, samples=30, seed=0)
+    told = {}
+    for malicious in (0.0, 0.4):
+        run = dc.simulate(nn.Linear(60, 10), data, "fedavg", malicious=malicious, **settings)
+        print_run(run, where := console())
+        told[malicious] = where.export_text()
+    assert "refused" not in told[0.0]
+    assert "6 messages were refused, from round 1 on: not finite, or not to be encoded or decoded." in told[0.4]

@@ -70,10 +70,20 @@ def print_run(run: Run, console: Console) -> None:
         f"{rounds}, {up} up, {down} down, "
         f"{count(figures['gradients_per_client'])} minibatch gradients a client, {figures['seconds']:.1f} s"
     )
-    notes = [f"Note: {note}." for note in noted([run.config])]
+    notes = [_refused(run), *(f"Note: {note}." for note in noted([run.config]))]
     for said in (*at_evaluation(rows([(str(run.config["label"]), run)])), whose([run]), *notes):
         if said:
             console.print(said, markup=False)
+
+
+def _refused(run: Run) -> str:
+    """How many messages the server did not take, and in which round first; nothing where it took all that came."""
+    refused = {row["round"]: row["refused"] for row in run.history.rounds if row["refused"]}
+    if not refused:
+        return ""
+    messages, were = ("message", "was") if sum(refused.values()) == 1 else ("messages", "were")
+    said = f"{count(sum(refused.values()))} {messages} {were} refused, from round {min(refused)} on"
+    return f"{said}: not finite, or not to be encoded or decoded."
 
 
 def comparison_table(
