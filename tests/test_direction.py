@@ -9,7 +9,8 @@ import descant
 
 SOURCE = Path(descant.__file__).parent
 ORDER = [
-    *("version", "errors", "notensor", "fields", "importing", "sorting", "draws", "mirrors", "rotation", "rounding", "threads"),
+    *("version", "errors", "notensor", "fields", "importing", "sorting", "draws", "mirrors", "rotation"),
+    *("rounding", "threads"),
     *("files", "written", "sealed"),
     *("fingerprint", "metrics", "trees", "values", "data", "datasets", "models", "task", "context", "mail"),
     *("hooks", "coupling", "methods", "saying"),

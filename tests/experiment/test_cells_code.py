@@ -25,6 +25,22 @@ class Mine(Ditto):
     def step(self, v, grad, w):
         return super().step(v, grad, {times} * w)
 """
+HELPER_OF_ONES_OWN = """
+from dataclasses import dataclass
+from descant.methods import Ditto
+
+SCALE = {times}
+
+def tie(w):
+    return SCALE * w
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Ditto):
+    name = "mine"
+
+    def step(self, v, grad, w):
+        return super().step(v, grad, tie(w))
+"""
 MODEL_OF_ONES_OWN = """
 from torch import nn
 
@@ -35,15 +51,30 @@ class Net(nn.Linear):
 def net(data):
     return Net(data.input_shape[0], data.classes)
 """
+HELPER_OF_A_MODEL = """
+from torch import nn
+
+def grow(x):
+    return {times} * x
+
+class Net(nn.Linear):
+    def forward(self, x):
+        return grow(super().forward(x))
+
+def net(data):
+    return Net(data.input_shape[0], data.classes)
+"""
 
 
 @pytest.mark.parametrize(
     ("text", "setting"),
     [
         (METHOD_OF_ONES_OWN, {"methods": {"a": {"name": "own_code:Mine", "steps": 1}}}),
+        (HELPER_OF_ONES_OWN, {"methods": {"a": {"name": "own_code:Mine", "steps": 1}}}),
         (MODEL_OF_ONES_OWN, {"methods": {"a": {"name": "ditto", "steps": 1}}, "model": "own_code:net"}),
+        (HELPER_OF_A_MODEL, {"methods": {"a": {"name": "ditto", "steps": 1}}, "model": "own_code:net"}),
     ],
-    ids=["method", "model"],
+    ids=["method", "method's helper", "model", "model's helper"],
 )
 def test_a_cell_of_other_code_is_not_taken_for_one_of_now(
     text: str, setting: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

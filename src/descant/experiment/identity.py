@@ -1,33 +1,24 @@
 """What a run follows from, as fingerprints: data, architecture and code. First parameters are no part of it.
 
-Code is that of the classes and functions themselves, without comments and layout; what these call by name is not
-followed. Code of torch and of this package is told by their versions instead.
+Code is that of the classes and functions themselves, without comments and layout, and of what they mention by name
+of the user's own: `mentioned` says what is followed. Code of torch and of this package is told by their versions.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
 from hashlib import blake2b
-from textwrap import dedent
-from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from descant.data import FederatedData
+from descant.experiment.mentioned import PLAIN, VERSIONED, followed, source
 from descant.methods import Method
 from descant.task import Task
-
-_PLAIN = (bool, int, float, str, bytes, type(None))
-_VERSIONED = ("torch", "descant", "builtins")
-# What `_text` found: Python parses the whole file of a class to find its text, for every run of a comparison anew.
-_TEXTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def fingerprints(task: Task, data: FederatedData, method: Method, **parts: object) -> dict[str, str]:
@@ -58,7 +49,7 @@ def of_users(part: object) -> bool:
     """Whether a part, or one that is its field, is of a class of the user's own."""
     if not is_dataclass(part) or isinstance(part, type):
         return isinstance(part, tuple) and any(map(of_users, part))
-    own = type(part).__module__.split(".")[0] not in _VERSIONED
+    own = type(part).__module__.split(".")[0] not in VERSIONED
     return own or any(of_users(getattr(part, field.name)) for field in fields(part))
 
 
@@ -99,63 +90,49 @@ def architecture(model: nn.Module) -> list[Any]:
     return [layers, [[name, list(t.shape), str(t.dtype), t.requires_grad] for name, t in tensors]]
 
 
-def code(thing: Any) -> Any:
-    """The code of a class (with those it is made from), of a function, or of an object that is called as one."""
+def code(thing: Any, within: tuple[Any, ...] = ()) -> Any:
+    """The code of a class (with those it is made from), of a function, or of an object that is called as one.
+
+    What it mentions of the user's own comes last, if anything. `within` are the functions that it is part of.
+    """
     if isinstance(thing, partial):
-        return [code(thing.func), _plain(thing.args), _plain(thing.keywords)]
+        return [code(thing.func, within), _plain(thing.args, within), _plain(thing.keywords, within)]
     if isinstance(thing, type):
-        own = [cls for cls in thing.__mro__ if cls.__module__.split(".")[0] not in _VERSIONED]
-        return [thing.__qualname__, [_source(cls) for cls in own]]
+        own = [cls for cls in thing.__mro__ if cls.__module__.split(".")[0] not in VERSIONED]
+        return [thing.__qualname__, [source(cls) for cls in own], *_nonempty(followed(*own))]
     if inspect.ismethod(thing):
         return [
-            code(thing.__func__),
-            code(thing.__self__) if callable(thing.__self__) else str(type(thing.__self__)),
+            code(thing.__func__, within),
+            code(thing.__self__, within) if callable(thing.__self__) else str(type(thing.__self__)),
         ]
     if isinstance(thing, nn.Module):
         return architecture(thing)
     if inspect.isfunction(thing):
-        if (thing.__module__ or "").split(".")[0] in _VERSIONED:
+        if (thing.__module__ or "").split(".")[0] in VERSIONED or thing in within:
             return thing.__qualname__
-        cells = [_plain(cell.cell_contents) for cell in thing.__closure__ or ()]
-        return [thing.__qualname__, _source(thing), _plain(thing.__defaults__), cells]
+        within = (*within, thing)
+        cells = [_plain(cell.cell_contents, within) for cell in thing.__closure__ or ()]
+        held = [source(thing), _plain(thing.__defaults__, within), cells]
+        return [thing.__qualname__, *held, *_nonempty(followed(thing))]
     if inspect.isbuiltin(thing):
         return str(thing.__qualname__)
     return [code(type(thing)), {key: _plain(value) for key, value in getattr(thing, "__dict__", {}).items()}]
 
 
-def _source(thing: type | Callable[..., Any]) -> Any:
-    """The text of a class or a function, without comments; its compiled code where there is no text."""
-    try:
-        if thing not in _TEXTS:
-            _TEXTS[thing] = _text(thing)
-        return _TEXTS[thing]
-    except (OSError, TypeError):
-        functions = vars(thing).values() if isinstance(thing, type) else [thing]
-        return [_compiled(f.__code__) for f in functions if inspect.isfunction(f)]
+def _nonempty(told: list[Any]) -> list[Any]:
+    """Code that mentions nothing has the fingerprint of runs from before names were followed."""
+    return [told] if told else []
 
 
-def _text(thing: type | Callable[..., Any]) -> str:
-    text = dedent(inspect.getsource(thing))
-    try:
-        return ast.dump(ast.parse(text))
-    except SyntaxError:  # a function in the middle of a line
-        return text.strip()
-
-
-def _compiled(compiled: CodeType) -> list[Any]:
-    constants = [_compiled(c) if isinstance(c, CodeType) else repr(c) for c in compiled.co_consts]
-    return [compiled.co_code.hex(), compiled.co_names, constants]
-
-
-def _plain(value: Any) -> Any:
+def _plain(value: Any, within: tuple[Any, ...] = ()) -> Any:
     """Numbers, texts and what is made of them; None for anything else, such as an object or its address."""
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return repr(value)
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_plain(item, within) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return code(value) if inspect.isfunction(value) else None
+        return {str(key): _plain(item, within) for key, item in value.items()}
+    return code(value, within) if inspect.isfunction(value) else None
 
 
 def _hash(value: Any) -> str:

@@ -61,7 +61,7 @@ def check_dim(method: Sketching) -> None:
     """Refuse a dimension that no model could make right."""
     whole = not isinstance(method.m, float) or method.m > 1  # 1.0 may be meant as a share
     share_or_number = 0 < method.m < 1 or (method.m >= 1 and method.m == int(method.m) and whole)
-    said = "a positive whole number of dimensions (for all of them the model's parameters, counted), or a share below 1"
+    said = "a positive whole number of dimensions, at most that of the model's parameters, or a share below 1"
     require(method, "m", share_or_number, said)
 
 
