@@ -58,7 +58,7 @@ APART = ("times", 1.0, 2.0, 4.0)  # the shared model's rate, of the personal mod
 METHODS: dict[str, tuple[Spec, tuple[Any, ...] | None]] = {
     "Local": ({"name": "local"}, None),
     "one model": ({"name": "fedavgm"}, MOMENTUM),
-    "one model, stc both ways": ({"name": "fedavgm", "run": {"codec": STC, "downlink": STC}}, MOMENTUM),
+    "FedAvgM, stc both ways": ({"name": "fedavgm", "run": {"codec": STC, "downlink": STC}}, MOMENTUM),
     "Ditto": ({"name": "ditto"}, MOMENTUM),
     "Hush 1/25": ({"name": "hush", "m": 0.04, **RANDOM}, MOMENTUM),
     "Hush 1/75": ({"name": "hush", "m": 0.0133, **RANDOM}, MOMENTUM),
