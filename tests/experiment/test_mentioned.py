@@ -8,13 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from descant.experiment.identity import code, of_parts
+from descant.experiment.identity import code
 from descant.experiment.mentioned import source
 
 METHOD = """
@@ -264,10 +263,66 @@ def test_the_order_in_which_names_are_followed_is_the_same_in_every_process(make
     assert len(found) == 1
 
 
-def test_hundreds_of_cells_are_known_by_their_code_in_no_time(make: Make) -> None:
-    own: Any = make(method(step="tie(v, w)", module=CHAIN.format("SCALE") + "SCALE = 3\n"))
-    of_parts(own.Mine())
-    began = perf_counter()
-    for _ in range(200):
-        of_parts(own.Mine())
-    assert perf_counter() - began < 1
+NOTED = """
+MEMO, LOG, SEEN = {}, [], set()
+
+def remember(w):
+    MEMO[len(MEMO)] = 1.0
+    LOG.append(2.0)
+    SEEN.update({3.0})
+    return w
+"""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_code_notes_in_a_module_while_it_runs_is_no_part_of_it(apart: bool, make: Make) -> None:
+    """Else a comparison that is called again would run all of its cells anew."""
+    if apart:
+        step = "aids.remember(w) if not (aids.MEMO or aids.LOG or aids.SEEN) else w"
+        own: Any = make(method(step=step, imports="import aids"), aids=NOTED)
+        helpers = sys.modules["aids"]
+    else:
+        own = make(method(step="remember(w) if not (MEMO or LOG or SEEN) else w", module=NOTED))
+        helpers = own
+    before = code(own.Mine)
+    helpers.remember(None)
+    assert helpers.MEMO and helpers.LOG and helpers.SEEN
+    assert code(own.Mine) == before
+
+
+def test_where_a_file_lies_and_what_a_number_shows_of_itself_are_no_part_of_code(make: Make) -> None:
+    odd = "class Odd(int):\n    def __repr__(self):\n        return {}\nODD = Odd({})\n"
+
+    def of(place: str = "/here/data", shown: str = "'x'", number: int = 3) -> str:
+        module = f"ROOT = {place!r}\n" + odd.format(shown, number)
+        own: Any = make(method(step="len(ROOT) * ODD * w", module=module))
+        return json.dumps([each for _, each in code(own.Mine)[2]])
+
+    assert of() == of(place="/there/data")
+    assert of(place="data/a") != of(place="data/b")
+    assert of() != of(number=4)
+    own: Any = make(method(step="ODD * w", module=odd.format("str(id(self))", 3)))
+    before = code(own.Mine)
+    own.ODD = own.Odd(3)
+    assert code(own.Mine) == before
+
+
+def test_many_numbers_and_long_texts_are_told_in_short(make: Make) -> None:
+    def of(last: int) -> str:
+        module = f"MANY = (*range(10_000), {last})\nTEXT = 'a' * 10_000 + '{last}'\n"
+        return told(make, method(step="len(MANY) * len(TEXT) * w", module=module))
+
+    assert of(1) == of(1) != of(2)
+    assert len(of(1)) < 4_000
+
+
+def test_modules_and_classes_that_answer_oddly_are_passed_over(make: Make) -> None:
+    module = "Odd = type('Odd', (), {'__module__': 5})\n"
+    own: Any = make(method(step="Odd and aids.x and w", module=module, imports="import aids"), aids="x = 1\n")
+
+    class Raises(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    sys.modules["aids"] = own.aids = Raises("aids")
+    code(own.Mine)

@@ -44,7 +44,7 @@ def run_watched(
     walked = run(step, execution, begin, end, start, schedules)
     if suspected := moved(before, device):
         _refuse_draws(hook, suspected, step, execution, begin, start, schedules)
-    refuse_mixing(step, execution, begin, start, schedules)
+    refuse_mixing(step, execution, begin, start, walked.x, schedules)
     execution.watched.add(hook)
     return walked
 

@@ -1,7 +1,8 @@
 """A step that mixes the clients of a batch is refused: what it computes would depend on who is in the batch.
 
-The first of a step's runs is looked at, of a class of the user's own: what the step makes of a client by itself
-must be what it makes of it among the others. Gradients are not computed again.
+The first of a step's runs is looked at, of a class of the user's own. Where that has led, the step is taken once
+more, and then with a client's own numbers in the place of all others': what becomes of that client must be the
+same. Shapes are, and so is the rounding. Gradients are computed once.
 """
 
 from __future__ import annotations
@@ -22,35 +23,47 @@ from descant.fields import of_descant
 from descant.methods import Down, Until
 from descant.methods.base import Step
 
-# Of how far the step moves x, and of x, rounding makes less than this: matrix products differ by shape.
-_OF_MOVE, _OF_X = 1e-3, 100.0
-_APART = 0.5, 0.1  # how far clients are put apart for it, of x and beside it
+_OF_MOVE, _OF_X = 1e-3, 100.0  # of how far the step moves x, and of x in units of its last bit: rounding makes less
 
 
-def refuse_mixing(step: Step, execution: Execution, begin: int, start: Start, schedules: list[Schedule]) -> None:
-    """Refuse a user's step that makes something else of a client among others than of the client alone."""
+def refuse_mixing(
+    step: Step, execution: Execution, begin: int, start: Start, reached: Any, schedules: list[Schedule]
+) -> None:
+    """Refuse a user's step that makes something else of a client where the others are others; `reached` is the x
+    that steps have led to, where clients differ though all may have begun with the same model."""
     owner = owner_of(of_method(step))
     if owner is None or of_descant(type(owner)) or len(start.met) < 2:
         return
-    # A step that writes in place must not do so twice.
-    statistics, rows = tree_map_only(Tensor, torch.clone, (start.statistics, start.rows))
-    x = tree_map_only(Tensor, _scattered, start.x)
+    try:
+        mixes = _mixes(step, execution, begin, start, reached, schedules)
+    except (
+        Exception
+    ):  # the run took its steps: one that fails here alone, or has no room, is no mistake of the user's
+        return
+    if mixes:
+        raise SettingError(
+            f"the hook {hook_of(of_method(step))} mixes clients: what it makes of one depends on the others in "
+            "the batch, so that results would depend on how many are worked on at once. Compute every row by "
+            "itself, as in g.norm(dim=1, keepdim=True) and not g.norm()"
+        )
+
+
+def _mixes(
+    step: Step, execution: Execution, begin: int, start: Start, reached: Any, schedules: list[Schedule]
+) -> bool:
     active = start.left.to(start.met.device) > begin
-    grad = _Kept(gradient_of(execution, statistics, tuple(each.at(begin) for each in schedules), active))
-    among = _moved(stepped(step, tree_map_only(Tensor, torch.clone, x), grad, rows))
+    sources = tuple(schedule.at(begin) for schedule in schedules)
+    kept = _Kept(gradient_of(execution, start.statistics.clone(), sources, active))
+    among = _moved(stepped(step, _copied(reached), kept, _copied(start.rows)))
     for k in (0, len(start.met) - 1):  # one of them may by itself make what all share, as the largest number
-        replayed = _Replayed(grad, k)
-        try:
-            alone = _moved(stepped(step, _one(x, k), replayed, _one(rows, k)))
-        except SettingError:  # of a step that takes no batch of one, its use says so
-            return
-        pairs = [*zip(_one(among, k), alone, _one(tree_leaves(x), k), strict=True), *replayed.pairs]
-        if any(_apart(*pair) for pair in pairs):
-            raise SettingError(
-                f"the hook {hook_of(of_method(step))} mixes clients: what it makes of one depends on the others in "
-                "the batch, so that results would depend on how many are worked on at once. Compute every row by "
-                "itself, as in g.norm(dim=1, keepdim=True) and not g.norm()"
-            )
+        again = _Again(kept, k)
+        after = _moved(stepped(step, _all(reached, k), again, _all(start.rows, k)))
+        if again.calls != len(kept.given):
+            return False  # a step whose gradients are as many as its clients need: these cannot be told apart
+        pairs = [*zip(among, after, tree_leaves(reached), strict=True), *again.pairs]
+        if any(_apart(*(each[k] for each in pair)) for pair in pairs):
+            return True
+    return False
 
 
 class _Kept:
@@ -66,19 +79,18 @@ class _Kept:
         return given
 
 
-class _Replayed:
-    """What the client k was given among the others, and where it was asked for then and now."""
+class _Again:
+    """The gradients that the client k had, for all; and where it was asked for them, then and now."""
 
     def __init__(self, kept: _Kept, k: int) -> None:
-        self.kept, self.k, self.pairs = kept, k, list[tuple[Tensor, Tensor, Tensor]]()
+        self.kept, self.k, self.calls, self.pairs = kept, k, 0, list[tuple[Tensor, Tensor, Tensor]]()
 
     def __call__(self, x: Tensor, /, *rows: Tensor, **more: Any) -> Tensor:
-        call = len(self.pairs)
-        if call == len(self.kept.given):
-            raise SettingError("a step asks for more gradients of a client alone than among others")
-        before: Tensor = _one(self.kept.asked[call], self.k)
+        call = min(self.calls, len(self.kept.given) - 1)
+        self.calls += 1
+        before = self.kept.asked[call]
         self.pairs.append((before, x.clone(), before))
-        given: Tensor = _one(self.kept.given[call], self.k)
+        given: Tensor = _all(self.kept.given[call], self.k)
         return given
 
 
@@ -88,24 +100,23 @@ def _moved(new: Any) -> list[Tensor]:
     return list(tree_leaves(new.x if isinstance(new, Down) else new))
 
 
-def _one(tree: Any, k: int) -> Any:
-    return tree_map_only(Tensor, lambda leaf: leaf[k : k + 1].clone(), tree)
+def _copied(tree: Any) -> Any:
+    """Copies: a step may write in place."""
+    return tree_map_only(Tensor, torch.clone, tree)
 
 
-def _scattered(x: Tensor) -> Tensor:
-    """x [K, ...] with clients a little apart: in the first round all may start from the same."""
-    if not x.is_floating_point():
-        return x.clone()
-    k = torch.arange(len(x), dtype=x.dtype, device=x.device).view(-1, *[1] * (x.dim() - 1)) / len(x)
-    return x * (1 + _APART[0] * k) + _APART[1] * k
+def _all(tree: Any, k: int) -> Any:
+    """The rows of the client k in the place of all."""
+    return tree_map_only(Tensor, lambda leaf: leaf[k : k + 1].expand_as(leaf).clone(), tree)
 
 
-def _apart(among: Tensor, alone: Tensor, before: Tensor) -> bool:
-    """Whether two tensors differ by more than rounding does, as far as they are finite."""
-    if among.shape != alone.shape or not among.is_floating_point() or not among.numel():
+def _apart(among: Tensor, after: Tensor, before: Tensor) -> bool:
+    """Whether two rows differ by more than rounding does."""
+    if not among.is_floating_point() or not among.numel():
         return False
+    if not bool(among.isfinite().all()):
+        return False  # it has overflowed by itself, or with the others: that is told elsewhere
     rounding = torch.finfo(among.dtype).eps * _OF_X
-    limit = _OF_MOVE * (among - before).abs().amax() + rounding * torch.maximum(
-        among.abs().amax(), before.abs().amax()
-    )
-    return bool((among - alone).abs().amax() > limit)
+    size = torch.maximum(among.abs().amax(), before.abs().amax())
+    limit = _OF_MOVE * (among - before).abs().amax() + rounding * size
+    return not bool((among - after).abs().amax() <= limit)

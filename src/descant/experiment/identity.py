@@ -16,7 +16,8 @@ from typing import Any
 from torch import nn
 
 from descant.data import FederatedData
-from descant.experiment.mentioned import PLAIN, VERSIONED, followed, source
+from descant.experiment.mentioned import PLAIN, followed, source
+from descant.experiment.whose import VERSIONED
 from descant.methods import Method
 from descant.task import Task
 

@@ -11,19 +11,20 @@ import ast
 import dis
 import inspect
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from functools import _lru_cache_wrapper, cache, cached_property, partial, partialmethod
-from pathlib import Path
+from functools import _lru_cache_wrapper, cached_property, partial, partialmethod
+from hashlib import blake2b
+from os.path import isabs
 from textwrap import dedent
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from descant.experiment.changing import changed_in
+from descant.experiment.whose import is_users
+
+_MANY, _LONG = 16, 200  # of numbers, and of letters: more are told by a fingerprint
 PLAIN = (bool, int, float, str, bytes, type(None))
-VERSIONED = ("torch", "descant", "builtins")
-_STANDARD = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
-_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class _Names(NamedTuple):
@@ -59,14 +60,14 @@ def followed(*roots: Any) -> list[Any]:
 
     The first of them need not be the user's own, but may be from an installed package: then its module is followed.
     """
-    things = [root for root in roots if _is_users(root.__module__, roots[0].__module__)]
+    things = [root for root in roots if is_users(root.__module__, roots[0].__module__)]
     numbers = {id(each): -1 for root in roots for each in _unwrapped(root)}
     first, found = len(things), list[Any]()
     for thing in things:  # which grows
         root, mentions = len(found) < first, list[Any]()
         for name, value in sorted(_mentions(thing, root), key=lambda pair: pair[0]):
             if not isinstance(value, FunctionType | type):
-                mentions.append([name, repr(value)])
+                mentions.append([name, value])
                 continue
             if id(value) not in numbers:
                 numbers[id(value)] = len(things)
@@ -121,7 +122,7 @@ def _of_function(function: Any, told: bool = False) -> Iterator[tuple[str, Any]]
     for depth, layer in enumerate(layers):
         beside = str(layer.__globals__.get("__name__", ""))
         names = _names(layer.__code__)
-        if _is_users(beside, function.__module__):  # and no decorator of a library
+        if is_users(beside, function.__module__):  # and no decorator of a library
             yield from _looked_up(names, layer.__globals__, beside)
             if layer is not layers[-1]:  # whose text is the one that is told
                 yield f"wrapper {depth}", str(_compiled(layer.__code__))
@@ -147,8 +148,11 @@ def _outside(thing: Any, within: Mapping[str, Any], beside: str) -> Iterator[tup
 
 
 def _looked_up(names: _Names, within: Mapping[str, Any], beside: str) -> Iterator[tuple[str, Any]]:
+    changed = changed_in(beside)
     for name in names.globals:
         if name in within and not name.startswith("__"):  # __file__ is another one in another folder
+            if name in changed and isinstance(within[name], list | dict | set):
+                continue  # what code notes while it runs is no part of it
             yield from _leaves(name, within[name], beside, names.attributes)
 
 
@@ -157,13 +161,16 @@ def _leaves(
 ) -> Iterator[tuple[str, Any]]:
     """The plain values, and the functions and classes of the user's, that a value is or is made of."""
     if isinstance(value, PLAIN):
-        yield name, value
+        if not (isinstance(value, str) and isabs(value)):  # which is another one on another machine
+            yield name, _told(value)
     elif isinstance(value, FunctionType | type):
-        if _is_users(value.__module__, beside):
+        if is_users(value.__module__, beside):
             yield name, value
     elif isinstance(value, set | frozenset):
         if value and all(isinstance(item, PLAIN) for item in value):
-            yield name, _repr(value)
+            yield name, _told(_repr(value))
+    elif isinstance(value, list | tuple) and len(value) > _MANY and all(type(item) in PLAIN for item in value):
+        yield name, _told(repr(value))
     elif id(value) not in within:  # a list may hold itself, and a module itself
         for label, inner in _parts(value, beside, attributes):
             yield from _leaves(name + label, inner, beside, attributes, (*within, id(value)))
@@ -176,8 +183,11 @@ def _parts(value: Any, beside: str, attributes: frozenset[str]) -> list[tuple[st
     if isinstance(value, dict):
         return [(f"[{key!r}]", item) for key, item in value.items() if isinstance(key, PLAIN)]
     if isinstance(value, ModuleType):
-        held = vars(value) if _is_users(value.__name__, beside) else {}
-        return [(f".{each}", held[each]) for each in attributes if each in held and not each.startswith("__")]
+        held = vars(value) if is_users(value.__name__, beside) else {}
+        changed = changed_in(value.__name__) | changed_in(beside) if held else frozenset[str]()
+        names = [each for each in attributes if each in held and not each.startswith("__")]
+        noted = {each for each in names if each in changed and isinstance(held[each], list | dict | set)}
+        return [(f".{each}", held[each]) for each in names if each not in noted]
     if isinstance(value, partial | partialmethod):
         return [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
     if isinstance(value, staticmethod | classmethod | MethodType):
@@ -187,34 +197,6 @@ def _parts(value: Any, beside: str, attributes: frozenset[str]) -> list[tuple[st
     if isinstance(value, cached_property):
         return [(".func", value.func)]
     return [(".func", value.__wrapped__)] if isinstance(value, _lru_cache_wrapper) else []
-
-
-def _is_users(module: str | None, beside: str) -> bool:
-    """Whether code of a module is the user's own; of an installed one that is `beside`, it is."""
-    if not module or module.split(".")[0] in VERSIONED:
-        return False
-    place = _place(sys.modules.get(module))
-    return place == "own" or (module == beside and place != "standard")
-
-
-def _place(module: ModuleType | None) -> str:
-    if module is None:
-        return "gone"
-    folders = [str(each) for each in getattr(module, "__path__", ())]
-    file = getattr(module, "__file__", None) or (folders[0] if folders else None)
-    if file is not None:
-        return _place_of(str(file))
-    # A notebook has no file, and neither have modules that are compiled into Python.
-    origin = getattr(getattr(module, "__spec__", None), "origin", None)
-    return "standard" if origin in ("built-in", "frozen") else "own"
-
-
-@cache
-def _place_of(file: str) -> str:
-    paths = (Path(file), Path(file).resolve())
-    if any(not _INSTALLED.isdisjoint(path.parts) for path in paths):
-        return "installed"
-    return "standard" if any(path.is_relative_to(lib) for path in paths for lib in _STANDARD) else "own"
 
 
 def _unwrapped(thing: Any) -> list[Any]:
@@ -258,6 +240,14 @@ def _codes(thing: Any) -> list[CodeType]:
 def _compiled(compiled: CodeType) -> list[Any]:
     constants = [_compiled(c) if isinstance(c, CodeType) else _repr(c) for c in compiled.co_consts]
     return [compiled.co_code.hex(), compiled.co_names, constants]
+
+
+def _told(value: Any) -> str:
+    """A plain value as text, long ones by a fingerprint. Of a class that is made from int or str the number or the
+    text counts: what it shows may be where it lies."""
+    kind: Any = next(each for each in PLAIN if isinstance(value, each))
+    said = kind.__repr__(value)
+    return said if len(said) <= _LONG else blake2b(said.encode(), digest_size=16).hexdigest()
 
 
 def _repr(value: Any) -> str:
