@@ -36,9 +36,8 @@ def refuse_mixing(
         return
     try:
         mixes = _mixes(step, execution, begin, start, reached, schedules)
-    except (
-        Exception
-    ):  # the run took its steps: one that fails here alone, or has no room, is no mistake of the user's
+    except Exception:
+        # The run took its steps: one that fails here alone, or finds no room here, is no mistake of the user's.
         return
     if mixes:
         raise SettingError(

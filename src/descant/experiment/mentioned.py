@@ -2,7 +2,8 @@
 
 A name is followed from where a function or the body of a class mentions it, as `tie`, `SCALE` or `helpers.tie`, and
 from there on. Not followed are objects (a tensor, an instance), code of the standard library and of installed
-packages, what is imported inside a function, and names that are put together as texts.
+packages, what is imported inside a function, and names that are put together as texts. Nor are paths from the root
+on, and lists, dicts and sets that their module changes while it runs (`changing`): these are no constants.
 """
 
 from __future__ import annotations

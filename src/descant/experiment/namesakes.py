@@ -163,7 +163,7 @@ def _print(run: Run, part: str) -> str | None:
 def _given(run: Run, part: str) -> str:
     """What must be the same for fingerprints of a part to be compared: the version of Python, which has a syntax of
     its own, and for a task those of torch and descant, which layers are of, and the data, which a model is made to
-    fit."""
+    fit. (The code of the user's own layers does not follow the data.)"""
     versions = run.config.get("versions", {})
     python = str(versions.get("python")).rpartition(".")[0]
     held = run.config["data"].get("fingerprint")
