@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 SEEDS = {"cifar": [100], "shakespeare": [100]}  # of the trials
+SHORT = {"cifar": 40, "shakespeare": 15}  # rounds of short trials, where runs take long
 LAST = {"shakespeare": 2}  # seeds of what was chosen; 5 elsewhere
 MLP = {"model": {"name": "mlp", "hidden": [100]}, "rounds": 40, "cohort": 0.2}
 FASHION = {"name": "fashion-mnist", "seed": "run"}

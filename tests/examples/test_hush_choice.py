@@ -163,6 +163,25 @@ def test_settings_that_collapsed_were_tried_and_a_method_without_another_is_name
     assert named == f"# every setting collapsed, with a seed or more: {'; '.join(order[1:])}"
 
 
+@pytest.mark.slow
+def test_short_trials_are_narrowed_to_the_three_best_in_all_rounds(choose: Choose, tmp_path: Path) -> None:
+    with mock.patch.dict(inside("hush/choose.py")["SHORT"], small=2) as short:
+        assert short["small"] < DIGITS["rounds"]
+        settings = trials("small", tmp_path, "Local", "--short", overrides=["mode=vmap", "seeds=[100]"], by=choose)
+        few = {label: settings["methods"][label] for label in list(settings["methods"])[3:8]}
+        assert (settings["rounds"], settings["evaluate"]["parts"]) == (2, ["valid"])
+        runs = list(comparison(settings | {"methods": few}, tmp_path / "short").run())
+        valid = {cell.label: run.summary()["personal.valid_accuracy.mean@last"] for cell, run in runs}
+        first = sorted(few, key=lambda label: -valid[label])[:3]
+        narrowed = yaml.safe_load(choose("narrow", "small", str(tmp_path / "short"), "--partial"))
+        assert narrowed["methods"] == {label: few[label] for label in first}
+        assert narrowed["rounds"] == DIGITS["rounds"] and narrowed["seeds"] == [100, 101, 102]
+        best = yaml.safe_load(choose("best", "small", "--short", str(tmp_path / "short"), "--partial"))
+        assert best["methods"] == {"Local": few[first[0]]} and best["rounds"] == DIGITS["rounds"]
+        with pytest.raises(SystemExit, match="rounds = 3 and not 2"):
+            choose("best", "small", str(tmp_path / "short"), "--partial")
+
+
 def test_a_single_run_is_no_folder_of_trials(choose: Choose, tried: Path) -> None:
     run = next(tried.glob("*/run.json")).parent
     with pytest.raises(SystemExit, match=f"{run.name} is a single run: give the folder that holds it, .*trials$"):
