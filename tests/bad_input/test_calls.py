@@ -17,7 +17,7 @@ import descant as dc
 from descant.aggregators import GeometricMedian, Mean
 from descant.attacks import SignFlip
 from descant.catalog import build
-from descant.coupling import Orthogonal
+from descant.coupling import Identity, Orthogonal
 from descant.data import DataError
 from descant.engine import Evaluation
 from descant.errors import NoFiguresWarning, SettingError, TaskError
@@ -113,6 +113,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: simulate(method={"name": "fedavg", "lr": INF}), "method.lr = inf"),
     (lambda: simulate(method=Ditto(after=2)), "method.after = 2: it must be below rounds = 2"),
     (lambda: simulate(method=LpProj(dim=16)), "method.dim = 16: it must be at most 15"),
+    (lambda: simulate(method=LpProj(dim=3, projection=Identity())), "method.dim = 3: it must be left out, since"),
     (lambda: simulate(aggregator=Mean), "aggregator = Mean: it is a class"),
     (lambda: simulate(rounds=1.5), "rounds = 1.5"),
     (lambda: simulate(seed=-1), "seed = -1"),

@@ -10,7 +10,7 @@ from torch import nn
 
 import descant as dc
 from descant import FederatedData, Task
-from descant.coupling import Fold
+from descant.coupling import Fold, Identity
 from descant.errors import SettingError
 from descant.methods import Hush
 from tests import held
@@ -49,6 +49,14 @@ def test_a_dimension_below_one_is_a_share(data: FederatedData, linear: Task) -> 
 def test_more_dimensions_than_the_model_has_are_refused(data: FederatedData, linear: Task) -> None:
     with pytest.raises(SettingError, match=r"method\.m = 16: it must be at most 15, the number of the"):
         run(linear, data, Hush(m=16))
+
+
+def test_a_dimension_is_left_out_where_the_projection_keeps_all(data: FederatedData, linear: Task) -> None:
+    said = r"method\.m = 3: it must be left out, since the projection 'identity' keeps all 15 dimensions"
+    with pytest.raises(SettingError, match=said):
+        run(linear, data, Hush(m=3, projection=Identity()))
+    left_out, all_of_them = (run(linear, data, Hush(projection=Identity(), **m)) for m in ({}, {"m": 15}))
+    assert torch.equal(held.shared(left_out), held.shared(all_of_them))
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def check_subspace(method: Tied, layout: Layout) -> None:
     default = method.dim == getattr(type(method), "dim", None)
     fits = default or method.projection.dim(method.dim, layout.dim) <= layout.dim
     require(method, "dim", fits, f"at most {layout.dim}, the number of the model's parameters")
+    if not default:
+        _check_kept(method, "dim", method.dim, layout)
     method.projection.check(method.dim, layout)
     if method.projection.dim(method.dim, layout.dim) == 0:
         said = "the reference has no number, so that nothing travels and every client trains alone"
@@ -69,4 +71,12 @@ def check_fit(method: Sketching, layout: Layout) -> None:
     """Refuse a subspace that does not fit the model."""
     m = asked(method.m, layout.dim)
     require(method, "m", m <= layout.dim, f"at most {layout.dim}, the number of the model's parameters")
+    if method.m != getattr(type(method), "m", None):
+        _check_kept(method, "m", m, layout)
     method.projection.check(m, layout)
+
+
+def _check_kept(method: Tied | Sketching, field: str, dim: int, layout: Layout) -> None:
+    """Refuse a number of dimensions where the projection keeps all of them whatever is asked for (identity)."""
+    kept, kind = method.projection.dim(dim, layout.dim), method.projection.name
+    require(method, field, dim == kept, f"left out, since the projection {kind!r} keeps all {kept} dimensions")
