@@ -56,7 +56,10 @@ def test_hush_and_ditto_are_attacked_under_the_same_aggregators() -> None:
         (("parts", "mnist-20", "fast"), "'fast' is no rate: give a positive number"),
         (("parts", "mnist-20", "0"), "'0' is no rate"),
         (("parts", "hapt"), "the rate of Hush is missing: give a positive number, as in: choose.py parts hapt 0.1"),
-        (("tirals", "mnist-20"), "no command called 'tirals'. Did you mean 'trials'? Known: attacks, best, narrow, parts,"),
+        (
+            ("tirals", "mnist-20"),
+            "no command called 'tirals'. Did you mean 'trials'? Known: attacks, best, narrow,",
+        ),
         (("trials",), "name the data, as in: choose.py trials mnist-20. There are digits, mnist-20, mnist-60"),
         ((), "Data: digits, mnist-20, mnist-60"),
         (("--help",), "Data: digits, mnist-20, mnist-60"),
