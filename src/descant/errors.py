@@ -83,6 +83,10 @@ class NoTieWarning(UserWarning):
     """A method whose clients learn nothing from each other, by a value that is allowed and may be a mistake."""
 
 
+class MixingWarning(UserWarning):
+    """What a method makes of a client depends on the others in the batch."""
+
+
 class SlowWarning(UserWarning):
     """Work that is carried out, with the same result, more slowly than it could be here."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from descant.errors import SettingError, shown
@@ -16,6 +17,7 @@ HOW_TO_SEND = (
     "a model that moved away from w (`from descant.methods import difference, position`)"
 )
 _NONE = object()
+_MODELS = ("shared", "personal")  # that every method may train
 _SETTINGS = (  # of a run, and of its model, that a method may refuse (`Method.refuses`)
     *("own_start", "trainers", "aggregator", "newcomers", "codec", "downlink", "statistics", "one_output"),
 )
@@ -90,6 +92,16 @@ _OF_METHODS = {
 }
 
 
+def _check_spelt(cls: type, trains: tuple[str, ...]) -> None:
+    """Refuse a model that is nearly called like one of those that every method may train."""
+    for model in trains:
+        near = [] if model in _MODELS else get_close_matches(model.lower(), _MODELS, n=1, cutoff=0.8)
+        if near:
+            raise SettingError(
+                f"class {cls.__name__} has trains = {shown(trains)}: is '{model}' meant to be '{near[0]}'?"
+            )
+
+
 def check_said(found: Any, base: type) -> None:
     """Refuse a class, or an object of one, that says something of itself which cannot be meant.
 
@@ -104,3 +116,5 @@ def check_said(found: Any, base: type) -> None:
             continue
         if not said.allowed(value):
             raise SettingError(f"class {cls.__name__} has {attribute} = {shown(value)}: it must be {said.what}")
+        if attribute == "trains":
+            _check_spelt(cls, value)

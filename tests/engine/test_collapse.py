@@ -174,6 +174,8 @@ def test_kept_messages_take_fedavg_down(run: Any, linear: Task, federation: Any)
 class Diverging(Poisoned):
     """Client 5's state, one number, leaves the real ones in the third round."""
 
+    mute: ClassVar[bool] = True
+
     def client(self, down: Tree, state: Tree, local: LocalView) -> tuple[Tree, Tree]:
         last = (local.clients == 5) & (state["count"] == 2)
         return {}, {"count": torch.where(last, torch.inf, state["count"] + 1)}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import descant as dc
-from descant.errors import SettingError
+from descant.errors import MixingWarning, SettingError
 from descant.methods import Adam, FedAvg, Method, Until
 
 DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)
@@ -141,7 +141,17 @@ def test_a_step_that_takes_each_client_by_itself_is_not(kind: type[Mine], mode: 
 
 def test_a_step_that_fails_where_it_is_looked_at_alone_is_not_refused() -> None:
     assert run(Bounded(steps=2)).collapse is None
-    assert run(Rotated(steps=2, optimizer=Adam())).collapse is None
+    with pytest.warns(MixingWarning, match="makes something else of a client"):  # of rounding, Adam makes moves
+        assert run(Rotated(steps=2, optimizer=Adam())).collapse is None
+
+
+@pytest.mark.parametrize("mode", ["loop", "vmap"])
+def test_a_step_that_writes_in_place_writes_into_nothing_that_its_hook_holds(mode: str) -> None:
+    """Neither into the w that `client` subtracts, nor, of a client alone, into that of the server."""
+    others = {chunk: run(InPlace(steps=3), mode, chunk=chunk) for chunk in (None, 1, 2)}
+    plain = run(FedAvg(lr=0.1, steps=3), mode).shared(round="last").weight
+    for made in others.values():
+        assert torch.allclose(made.shared(round="last").weight, plain, rtol=1e-5, atol=1e-7)
 
 
 def test_looking_at_a_step_is_on_no_bill_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

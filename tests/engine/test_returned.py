@@ -49,6 +49,32 @@ class Forgets(Mine):
         return {}
 
 
+class Misspelt(Mine):
+    def server_start(self, ctx: Any) -> Any:
+        return super().server_start(ctx) | {"mom": torch.zeros_like(ctx.x0)}
+
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        new = super().server(server, messages, aggregate)
+        return {**server, **new, "momm": new["w"] - server["w"]}
+
+
+class Unsent(Mine):
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        super().client(down, state, local)
+        return {}, state
+
+
+class Alone(Unsent):
+    """It says that it never sends."""
+
+    mute: ClassVar[bool] = True
+
+
+class OwnMean(Mine):
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        return {"w": server["w"] + messages["delta"].mean(0)}
+
+
 class OneModel(Mine):
     def personal(self, down: Any, state: Any, local: Any) -> Any:
         return super().personal(down, state, local)[0]
@@ -154,6 +180,34 @@ def test_an_error_of_what_a_hook_calls_stays_what_it_is(monkeypatch: pytest.Monk
     monkeypatch.setattr(View, "run", fails)
     with pytest.raises(KeyError, match=r"^'u'\nin the run of 'mine' \(seed 0\)$"):
         dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, Mine(), rounds=1, mode="vmap")
+
+
+def test_a_server_that_returns_a_leaf_more_is_refused() -> None:
+    said = (
+        r"Misspelt.server was given the state \['mom', 'w'\] and returned \['mom', 'momm', 'w'\]: .* server_start"
+    )
+    with pytest.raises(SettingError, match=said):
+        dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, Misspelt(), rounds=1, mode="vmap")
+
+
+def test_a_client_that_forgets_to_send_is_refused_unless_its_class_says_so() -> None:
+    task = dc.Task(torch.nn.Linear(4, 3))
+    with pytest.raises(
+        SettingError, match=r"Unsent.client sent nothing, and Unsent.server is called only with mess"
+    ):
+        dc.simulate(task, DATA, Unsent(), rounds=1, mode="vmap")
+    run = dc.simulate(task, DATA, Alone(), rounds=1, mode="vmap")
+    assert run.history.rounds[0]["bytes_up"] == 0
+
+
+def test_an_aggregator_that_a_server_does_not_call_is_refused() -> None:
+    task = dc.Task(torch.nn.Linear(4, 3))
+    dc.simulate(task, DATA, OwnMean(), rounds=1, mode="vmap")
+    said = (
+        r"OwnMean.server does not call `aggregate`, so that aggregator = 'coordinate-median' would change nothing"
+    )
+    with pytest.raises(SettingError, match=said):
+        dc.simulate(task, DATA, OwnMean(), rounds=1, mode="vmap", aggregator="coordinate-median")
 
 
 SOURCE = """

@@ -14,13 +14,13 @@ from descant.methods import FedAvg
 DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)
 
 
-def run_in(role: str, trains: tuple[str, ...] = ("shared",)) -> None:
+def run_in(role: str, trains: tuple[str, ...] = ("shared",), module: torch.nn.Module | None = None) -> None:
     def client(self: Any, down: Any, state: Any, local: Any) -> Any:
         local.run(self.step, down["w"], down["w"], work=self.work, role=role)
         return FedAvg.client(self, down, state, local)
 
     method = type("Mine", (FedAvg,), {"client": client, "trains": trains})()
-    dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, method, rounds=1, mode="vmap")
+    dc.simulate(dc.Task(module or torch.nn.Linear(4, 3)), DATA, method, rounds=1, mode="vmap")
 
 
 @pytest.mark.parametrize("role", ["perzonal", "perzonal/1"])
@@ -30,6 +30,21 @@ def test_a_role_that_names_no_model_is_refused(role: str) -> None:
     )
     with pytest.raises(SettingError, match=said):
         run_in(role)
+
+
+def test_running_statistics_of_a_model_that_is_not_named_would_be_lost() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    run_in("personal", trains=("shared", "personal"), module=module)
+    said = r"local.run\(role='personal'\): there is no model of `trains` called 'personal'. Known: shared"
+    with pytest.raises(SettingError, match=said):
+        run_in("personal", module=module)
+
+
+@pytest.mark.parametrize("model", ["personnal", "Personal", "shard"])
+def test_a_misspelt_model_of_trains_is_told_which_one_it_may_be(model: str) -> None:
+    near = "shared" if model == "shard" else "personal"
+    with pytest.raises(SettingError, match=rf"has trains = .*: is '{model}' meant to be '{near}'\?"):
+        run_in("shared", trains=("shared", model))
 
 
 def test_models_that_a_method_names_and_those_of_every_method_are_trained() -> None:

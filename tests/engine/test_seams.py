@@ -128,13 +128,16 @@ def test_running_statistics_are_combined_once_a_round(run: Any, federation: Any)
 
 @dataclass(frozen=True, kw_only=True)
 class InPlace(FLAME):
-    """FLAME that writes into what the server holds, though a method should not."""
+    """FLAME that writes into what the server holds, which a user's method may not."""
 
     name: ClassVar[str] = "in-place"
 
     def server(self, server: ServerView, messages: Messages, aggregate: Aggregate) -> Tree:
         server["u"][messages.clients] = messages["u"]
         return {"w": aggregate({"u": server["u"]})["u"], "u": server["u"]}
+
+
+InPlace.__module__ = "descant.in_place"
 
 
 def test_rows_that_were_changed_in_place_are_committed_too(task: Task, data: FederatedData) -> None:

@@ -59,6 +59,8 @@ def test_leaves_that_a_message_does_not_have_are_named(codec: str) -> None:
 class Still(Mine):
     """It has nothing to say in any round."""
 
+    mute: ClassVar[bool] = True
+
     def client(self, down: Any, state: Any, local: Any) -> Any:
         return {}, state
 

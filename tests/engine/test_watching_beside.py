@@ -126,14 +126,15 @@ def test_a_suspected_hook_and_step_that_write_in_place_give_what_they_gave(draw:
 
         def server(self: Any, server: Any, messages: Any, aggregate: Any) -> Any:
             of["server"]()
-            messages["delta"].mul_(0.5)
-            server["w"] += aggregate({"delta": messages["delta"]})["delta"]
-            return server
+            w = server["w"].clone()
+            w += aggregate({"delta": messages["delta"] * 0.5})["delta"]
+            return {**server, "w": w}
 
         def broadcast(self: Any, server: Any) -> Any:
             of["broadcast"]()
-            server["w"] += 1
-            return {"w": server["w"].clone()}
+            w = server["w"].clone()
+            w += 1
+            return {"w": w}
 
         def step(self: Any, x: Any, grad: Any, w: Any) -> Any:
             of["step"]()

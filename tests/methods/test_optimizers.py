@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from json import dumps, loads
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from descant.methods import (
     FLAME,
     METHODS,
     OPTIMIZERS,
+    SGD,
     Adam,
     Descent,
     Ditto,
@@ -272,6 +274,19 @@ def test_adam_must_know_the_rate_and_one_tensor(data: dc.FederatedData, linear: 
 
     with pytest.raises(SettingError, match="a step on several tensors makes its own moves"):
         dc.simulate(linear, data, Pair(momentum=0.5), rounds=1, mode="vmap")
+
+
+def test_an_optimizer_of_ones_own_that_extends_sgd_makes_its_moves(data: dc.FederatedData, linear: dc.Task) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Half(SGD):
+        def move(self, proposed: Any, lr: float, state: Any) -> Any:
+            return proposed / 2, state
+
+    halved, plain = (
+        dc.simulate(linear, data, Local(lr=lr, optimizer=by), rounds=1, mode="vmap")
+        for lr, by in ((0.1, Half()), (0.05, SGD()))
+    )
+    assert torch.allclose(halved.personal(0).weight, plain.personal(0).weight, rtol=1e-5, atol=1e-7)
 
 
 def test_a_rule_stops_adam_too(data: dc.FederatedData, linear: dc.Task) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 from descant.cli.app import app
 from descant.cli.console import err
-from descant.errors import LeftOutWarning, NoFiguresWarning, NoTieWarning, SlowWarning
+from descant.errors import LeftOutWarning, MixingWarning, NoFiguresWarning, NoTieWarning, SlowWarning
 
 TRACEBACK = "DESCANT_TRACEBACK"  # set it to see where an error came from
-_SAID = (LeftOutWarning, NoFiguresWarning, NoTieWarning, SlowWarning)  # warnings that are for users, in one line
+# Warnings that are for users, in one line.
+_SAID = (LeftOutWarning, MixingWarning, NoFiguresWarning, NoTieWarning, SlowWarning)
 
 
 def main() -> None:

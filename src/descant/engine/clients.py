@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from descant.context import Context
 from descant.data import FederatedData
+from descant.engine.byitself import ByItself
 from descant.engine.downlink import DOWNLINK, HEARD, SAID, bytes_of, said_to
 from descant.engine.ledger import ACCOUNTS, Ledger
 from descant.engine.links import Broadcast, Parcels, decode, encode, keeps_sent, references, seen_by, sent_like
@@ -51,6 +54,7 @@ class Clients:
     ) -> None:
         self.execution, self.method, self.plan = execution, method, plan
         self.task, self._watch = execution.task, Watch(method, ctx.x0.device)
+        self._by_itself = ByItself(method)
         refuse_statistics(self.task, method)
         numbers = torch.arange(len(data)) if data.numbers is None else host(data.numbers)
         self.here = sent(numbers, ctx.x0.device)
@@ -103,6 +107,7 @@ class Clients:
         fetched = self._watch("fetches", method.fetches, seen, state, local)
         given = self._watch("client", method.client, seen, state, local)
         message, new = message_and_state(method, given, state, len(who))
+        self._by_itself.look("client", who, (message, new), partial(self._alone, method.client, ctx, down))
         following = then()
         self._then = None if following is None else (local.done, following[1], following[0], who)
         if reads:
@@ -161,6 +166,7 @@ class Clients:
         local.deploys = True
         given = self._watch("personal", self.method.personal, seen, state, local)
         x = models_of(self.method, "personal", given, (len(who), self.task.dim))
+        self._by_itself.look("personal", who, x, partial(self._alone, self.method.personal, ctx, down))
         self._note_deploying(who, local)
         return x, local.statistics("personal")
 
@@ -230,6 +236,20 @@ class Clients:
         view = View(setting, ctx.of_parties(who), who, buffers)
         return seen, without(state, *_OURS), view
 
+    def _alone(
+        self, hook: Callable[..., Any], ctx: Context, down: Broadcast, who: Tensor
+    ) -> tuple[Any, tuple[Tree, Tree]]:
+        """What a hook makes of the client `who` [1] alone, and of what. Nothing is kept of it."""
+        deploys = hook == self.method.personal
+        seen, state, local = self._open(ctx, who, down, self._deployed if deploys else self._training)
+        local.deploys = deploys
+        return hook(seen, state, local), (seen, state)
+
+    def _starting(self, who: Tensor) -> View:
+        """The view of clients that begin."""
+        buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
+        return View(self._deployed, self._start.of_parties(who), who, buffers)
+
     def _close(self, who: Tensor, state: Tree, local: View, down: Broadcast, keeps: bool = True) -> None:
         """Keep what the clients `who` hold after a round, now or by `settle`, and charge them for it."""
         kept = {m: local.buffers[m] for m in self.method.trains if local.buffers[m].shape[1]}
@@ -256,11 +276,13 @@ class Clients:
 
     def _first_state(self, places: Tensor) -> Tree:
         who = sent(host(self.here)[host(places)], self.here.device)
-        buffers = {model: self._statistics.expand(len(who), -1) for model in self.method.trains}
-        local = View(self._deployed, self._start.of_parties(who), who, buffers)
+        local = self._starting(who)
         begun = self._watch("client_start", self.method.client_start, local)
         own = first_state(self.method, "client_start", begun, _OURS, clients=len(who))
-        kept = buffers if len(self._statistics) else {}
+        self._by_itself.look(
+            "client_start", who, own, lambda one: (self.method.client_start(self._starting(one)), ())
+        )
+        kept = local.buffers if len(self._statistics) else {}
         like = {name: row.expand(len(who), *row.shape[1:]) for name, row in self._like.items()}
         state = own | under(STATISTICS, kept) | under("codec", self.plan.codec.memory(like))
         if self.plan.downlink.updates:

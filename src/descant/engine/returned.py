@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from descant.aggregators import Aggregator, Mean
 from descant.errors import SettingError
+from descant.fields import of_descant
 from descant.hooks import refusal
 from descant.mail import LAST
 from descant.methods import Method, PerClient
@@ -31,7 +33,36 @@ def message_and_state(method: Method, given: Any, state: Tree, clients: int) -> 
             f"`sends` of {type(method).__name__} names {_listed(method.sends)}, and {has}: let it name leaves that "
             f"{_named(method, 'client')} sends, as in {HOW_TO_SEND}"
         )
+    if not message and _expects(method):
+        raise SettingError(
+            f"the hook {_named(method, 'client')} sent nothing, and {_named(method, 'server')} is called only with "
+            "messages: let it return what to send, or write mute: ClassVar[bool] = True if clients never send"
+        )
     return message, new
+
+
+def _expects(method: Method) -> bool:
+    """Whether a user's own server waits for messages in every round."""
+    cls = type(method)
+    mute = method.mute or cls.silent is not Method.silent
+    return not (mute or of_descant(cls) or cls.server is Method.server)
+
+
+def server_state(method: Method, given: Any, before: Tree) -> Tree:
+    """The state that `server` returned, which had the leaves of the one `before`."""
+    state = state_of(method, "server", given, tuple(before))
+    _check_same(method, "server", before, state)
+    return state
+
+
+def check_combined(method: Method, aggregator: Aggregator) -> None:
+    """Refuse an aggregator that a user's own server never calls: tables would name it, and it changes nothing."""
+    if type(aggregator) is not Mean and not of_descant(type(method)):
+        raise SettingError(
+            f"the hook {_named(method, 'server')} does not call `aggregate`, so that aggregator = "
+            f"{aggregator.name!r} would change nothing: combine the messages by aggregate({{'x': messages['x']}}), "
+            "or leave the aggregator out"
+        )
 
 
 def check_references(method: Method, down: Mapping[str, Any]) -> None:
@@ -112,7 +143,8 @@ def _check_leaves(method: Method, hook: str, tree: Mapping[Any, Any], place: str
 def _check_same(method: Method, hook: str, state: Tree, new: Tree) -> None:
     if set(state) != set(new):
         given = f"the hook {_named(method, hook)} was given the state {sorted(state)} and returned {sorted(new)}"
-        raise SettingError(f"{given}: it must return the same leaves, those that client_start begins with")
+        first = "server_start" if hook == "server" else "client_start"
+        raise SettingError(f"{given}: it must return the same leaves, those that {first} begins with")
 
 
 def _listed(leaves: Mapping[str, Any]) -> str:

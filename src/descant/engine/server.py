@@ -16,7 +16,14 @@ from descant.engine.downlink import DOWNLINK, Downlink
 from descant.engine.links import Broadcast, Parcels, decode, keeps_sent, references, sent_like
 from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
-from descant.engine.returned import broadcast_of, check_references, first_state, models_of, state_of
+from descant.engine.returned import (
+    broadcast_of,
+    check_combined,
+    check_references,
+    first_state,
+    models_of,
+    server_state,
+)
 from descant.engine.statistics import STATISTICS, shares_statistics
 from descant.engine.watching import Watch
 from descant.execution import Execution
@@ -200,10 +207,10 @@ class Server:
 
     def _take(self, ctx: Context, mail: Mail) -> Taken:
         """What becomes of the mail of a round. Nothing is kept here."""
-        return self._watch("server", self._taken, ctx, mail)
+        return self._watch("server", self._taken, self.view(ctx), ctx, mail)
 
-    def _taken(self, ctx: Context, mail: Mail) -> Taken:
-        memory, statistics, found = self._memory, self.statistics, Tree()
+    def _taken(self, view: ServerView, ctx: Context, mail: Mail) -> Taken:
+        memory, statistics, found, asked = self._memory, self.statistics, Tree(), False
         leaves = dict(mail)
         # Running statistics are combined once, with the first leaves of the senders.
         waiting = {STATISTICS: leaves.pop(STATISTICS)} if self.collects else {}
@@ -212,7 +219,8 @@ class Server:
         received = replace(mail, leaves=leaves, ctx=ctx.of_server(), facts=facts, figures=figures)
 
         def aggregate(leaves: Mapping[str, Tensor], weights: Tensor | None = None) -> Tree:
-            nonlocal statistics
+            nonlocal statistics, asked
+            asked = True
             of_senders = all(len(leaf) == len(mail.clients) for leaf in leaves.values())
             # Of rows that the server holds of all clients, who is chosen among them is not one of the senders.
             along = {name: waiting.pop(name) for name in list(waiting)} if of_senders else {}
@@ -233,8 +241,9 @@ class Server:
             memory, combined = self.plan.aggregator.combine(received.ctx, memory, ballot)
             return combined
 
-        view = self.view(ctx)
-        state = state_of(self.method, "server", self.method.server(view, received, aggregate), tuple(view))
+        state = server_state(self.method, self.method.server(view, received, aggregate), view)
+        if not asked:
+            check_combined(self.method, self.plan.aggregator)
         if waiting:  # the method combined no leaves of the senders, or did so by itself
             aggregate({})
         return Taken(state, memory, statistics, found, figures)

@@ -77,7 +77,8 @@ class View:
             moved: X = done[0]
             return self._end(moved)
         model = role.split("/")[0]
-        if model not in (known := {"shared", "personal", *self.buffers}):
+        known = set(self.buffers) if self._loses(model, start) else {"shared", "personal", *self.buffers}
+        if model not in known:
             raise SettingError(f"local.run(role='{role}'): {unknown('model of `trains`', model, known)}")
         schedules = [self._schedule(work, each, self.clients) for each in roles(role, draws)]
         steps = schedules[0].steps
@@ -98,6 +99,14 @@ class View:
         if statistics.shape[1]:
             self.buffers[model] = statistics
         return self._end(x)
+
+    def _loses(self, model: str, start: str | None) -> bool:
+        """Whether running statistics of a model that a round trains would be kept nowhere.
+
+        They need not be where clients deploy it, or where it is for the moment and says what it was made from.
+        """
+        kept = model in self.buffers or self.deploys or start is not None
+        return not kept and any(bool(own.shape[1]) for own in self.buffers.values())
 
     def spare(self) -> View:
         """Another view of the same clients, for a call that is to leave no trace in this one."""

@@ -2,7 +2,8 @@
 
 As of a step (`descant.execution.chance`), whether the generators that everybody draws from have moved is looked at
 in the first call of every hook, and a hook that is suspected is called once more, for another thread may have moved
-them. A hook that sets an attribute of its method is refused, too.
+them. A hook that sets an attribute of its method is refused, too, and so is one that
+changes what the method holds (`descant.engine.unchanged`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from descant.engine.unchanged import Unchanged, refuse_written
 from descant.engine.view import View
 from descant.errors import SettingError
 from descant.execution.chance import drawn_again, generators, moved
@@ -43,15 +45,21 @@ class Watch:
     def __init__(self, method: Method, device: torch.device) -> None:
         self.method, self.device = method, device
         self._known: set[str] = set()  # the hooks that draw nothing without an address
+        self._unchanged = Unchanged(method)
 
     def __call__(self, hook: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What `call` returns, which is the hook or calls it."""
+        named = f"{type(self.method).__name__}.{hook}"
+        versions = self._unchanged.versions(hook, args)
         try:
-            return call(*args, **kwargs) if hook in self._known else self._first(hook, call, *args, **kwargs)
+            given = call(*args, **kwargs) if hook in self._known else self._first(hook, call, *args, **kwargs)
         except FrozenInstanceError as error:
             if (said := _set_on_a_part(error)) is None:
                 raise
             raise SettingError(said) from error
+        refuse_written(named, versions)
+        self._unchanged.check(named)
+        return given
 
     def _first(self, hook: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         again = [arg.spare() if isinstance(arg, View) else arg for arg in args]  # to which nothing has happened yet

@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from descant.execution.base import Execution
 from descant.execution.batches import Schedule
-from descant.execution.steps import Steps
+from descant.execution.stepping import owner_of
+from descant.execution.steps import Steps, of_method
 from descant.execution.unrolled import Unrolled, strides, together, unrolled
+from descant.fields import of_descant
 from descant.methods.base import Step
 
 
@@ -38,6 +41,8 @@ class Walked(NamedTuple):
 def walk(step: Step, execution: Execution, begin: int, end: int, start: Start, schedules: list[Schedule]) -> Walked:
     """The steps from `begin` to `end`, on the minibatches of the schedules: cheap ones several in one program."""
     x, statistics, met, left, rows = (_dense(part) for part in start[:5])
+    if not of_descant(type(owner_of(of_method(step)))):  # it may write in place, and not into what its hook holds
+        x, rows = tree_map_only(Tensor, torch.clone, (x, rows))
     there, taken = left.clamp(max=end).to(met.device, non_blocking=True), torch.zeros_like(met, dtype=torch.int64)
     examples = min(schedules[0].batch, schedules[0].rows.part.largest)
     # Narrower programs, for those who are still at work, have fewer steps to win back their making.

@@ -50,7 +50,7 @@ class Descent(Method):
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number, or nothing")
         require(self, "weight_decay", self.weight_decay >= 0, "zero or more")
         require(self, "momentum", 0 <= self.momentum < 1, "from 0 to below 1")
-        one = not self.momentum or isinstance(self.optimizer, SGD)
+        one = not self.momentum or type(self.optimizer) is SGD
         require(self, "momentum", one, "zero where another optimizer than sgd is given")
 
     @property

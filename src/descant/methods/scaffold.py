@@ -47,7 +47,7 @@ class Scaffold(OneModel):
         require(self, "server_lr", self.server_lr > 0, "a positive number")
         moves = "with option 'II', which reads c_k off the moves"
         require(self, "momentum", self.option == "I" or not self.momentum, f"zero {moves}")
-        require(self, "optimizer", self.option == "I" or isinstance(self.optimizer, SGD), f"sgd {moves}")
+        require(self, "optimizer", self.option == "I" or type(self.optimizer) is SGD, f"sgd {moves}")
 
     def server_start(self, ctx: Context) -> Tree:
         return {"w": ctx.x0, "c": torch.zeros_like(ctx.x0)}

@@ -38,7 +38,7 @@ class Work:
     @property
     def plain(self) -> bool:
         """Whether the moves are what the steps propose."""
-        return isinstance(self.by, SGD) and not isinstance(self.lr, ByRound)
+        return type(self.by) is SGD and not isinstance(self.lr, ByRound)
 
     def batch_in(self, round: int) -> int | None:
         """The size of a minibatch in a round."""
