@@ -14,6 +14,7 @@ from scipy import stats
 from descant.engine import Collapse
 from descant.errors import SettingError
 from descant.experiment import Run
+from descant.experiment.unlike import unlike
 from descant.report import Report
 from descant.report.gather import Entry, Experiment, find, gather
 from descant.report.tables import notices, overview, summary_rows, worst_served
@@ -110,6 +111,41 @@ def test_the_verdict_names_the_best_the_gap_and_what_the_seeds_say(folder: Path)
     gap = paired(by_seed(order[0][0], experiment), by_seed(order[1][0], experiment))
     assert gap is not None and ("do not tell it apart" in said) == (not gap.sure)
     assert verdict(gather([*experiment.entries[0].runs])[0]) == ""
+
+
+def test_who_collapsed_is_not_ranked_and_named(folder: Path) -> None:
+    [experiment] = Report.of(folder).experiments
+    best, second = (entry for entry, *_ in ranked(experiment)[:2])
+    best.runs[0].history.collapse = Collapse(round=3, why="a number was not finite")
+    [again] = gather([run for entry in experiment.entries for run in entry.runs])
+    said = verdict(again)
+    assert said.startswith(f"{second.label} has the highest test accuracy")
+    assert said.endswith(f" {best.label} in 1 of 2 seeds collapsed, and is not ranked.")
+    assert best.label not in [entry.label for entry, *_ in ranked(again)]
+    for run in (run for entry in experiment.entries for run in entry.runs):
+        run.history.collapse = Collapse(round=1, why="a number was not finite")
+    [none] = gather([*best.runs, *second.runs])
+    assert verdict(none).startswith("Every method collapsed: ") and ranked(none) == []
+    second.runs[0].history.collapse = second.runs[1].history.collapse = None
+    [one] = gather([*best.runs, *second.runs])
+    assert verdict(one) == f"{best.label} in 2 of 2 seeds collapsed, and is not ranked."
+
+
+def test_rounds_that_were_not_evaluated_equally_often_are_said(folder: Path) -> None:
+    [experiment] = Report.of(folder).experiments
+    first, second, *_ = experiment.entries
+    assert not any("equally often" in said for said in notices(experiment, summary_rows(experiment)))
+    for run in first.runs:
+        for rounds in run.history.evaluated.values():
+            for early in sorted(rounds)[:-1]:
+                del rounds[early]
+    [said] = unlike({first.label: first.runs, second.label: second.runs})
+    assert said.startswith(
+        "Not evaluated equally often, so that the round to report is chosen among more or fewer: 1 ("
+    )
+    for run in second.runs:
+        run.config["rounds"] += 1  # then it is no wonder
+    assert [told.split(":")[0] for told in unlike({"a": first.runs, "b": second.runs})] == ["Not the same rounds"]
 
 
 def test_two_that_are_equal_are_said_to_be(folder: Path) -> None:

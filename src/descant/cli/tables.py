@@ -31,6 +31,7 @@ from descant.experiment.table import (
     whose,
     with_spread,
 )
+from descant.experiment.unlike import unlike
 
 _NOTES = 3  # of the data that a table tells
 _STATISTICS = ("weighted_mean", "std", "worst_10")
@@ -108,9 +109,17 @@ def comparison_notes(results: Sequence[tuple[Cell, Run]], first: int = 0) -> lis
         there = [(cell, run) for cell, run in results if data_of(run) == data]
         found = rows([(cell.label, run) for cell, run in there], first)
         told = noted(run.config for _, run in there)
-        said = (compute_note(found), *at_evaluation(found), *(f"Note: {note}." for note in told))
+        other = unlike(_by_label(there))
+        said = (compute_note(found), *other, *at_evaluation(found), *(f"Note: {note}." for note in told))
         notes += [{"data": name, "note": note} for note in said if note]
     return notes
+
+
+def _by_label(results: Sequence[tuple[Cell, Run]]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for cell, run in results:
+        found.setdefault(cell.label, []).append(run)
+    return found
 
 
 def _data_notes(runs: Iterable[Run]) -> list[str]:
@@ -130,7 +139,7 @@ def _side_by_side(
     chosen = model in history.evaluated and history.best_round(model, "valid", 0) is not None
     rule = "chosen_on_valid" if chosen else "last"
     metric, found = history.metric, rows([(cell.label, run) for cell, run in results], first)
-    by_label = {row.label: [run for cell, run in results if cell.label == row.label] for row in found}
+    by_label = _by_label(results)
     figures = {
         f"test {metric}": (f"{model}.test_{metric}.mean@{rule}", 0),
         "std of clients": (f"{model}.test_{metric}.std@{rule}", 3),
@@ -166,7 +175,8 @@ def _side_by_side(
     )
     if said := whose(run for _, run in results):
         console.print(said)
-    for said in (compute_note(found), *at_evaluation(found), *_data_notes(run for _, run in results)):
+    notes = (*unlike(by_label), *at_evaluation(found), *_data_notes(run for _, run in results))
+    for said in (compute_note(found), *notes):
         if said:
             console.print(said, markup=False)
 

@@ -28,6 +28,7 @@ from descant.experiment.table import (
     whose,
     with_spread,
 )
+from descant.experiment.unlike import unlike
 from descant.files import plain
 from descant.report.gather import Entry, Experiment
 from descant.report.series import per_client
@@ -206,10 +207,7 @@ def inequalities(experiment: Experiment, found: list[LabelRow]) -> list[str]:
         sent = {row.label: (row.mean["bytes_up"] + row.mean["bytes_down"]) / row.mean["clients"] for row in found}
         if not alike(sent.values()):
             said.append(f"Not at equal bytes: a client sends and receives {grouped(sent, human_bytes)}.")
-        for what in ("rounds", "cohort"):
-            asked = {entry.label: float(entry.config[what]) for entry in experiment.entries}
-            if len(set(asked.values())) > 1:
-                said.append(f"Not the same {what}: {grouped(asked, '{:g}'.format)}.")
+        said += unlike({entry.label: entry.runs for entry in experiment.entries})
         seeds = {entry.label: sorted(entry.seeds) for entry in experiment.entries}
         if len({tuple(s) for s in seeds.values()}) > 1:
             told = "; ".join(f"{label} has {', '.join(s)}" for label, s in seeds.items())

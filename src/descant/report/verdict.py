@@ -78,13 +78,13 @@ Row = tuple[Entry, dict[str, float], float]  # an entry, its figure by seed, and
 
 
 def ranked(experiment: Experiment) -> list[Row]:
-    """The entries from best to worst; one that lacks the figure in any seed is left out.
+    """The entries from best to worst; one that lacks the figure in any seed, or collapsed in one, is left out.
 
     With the same seeds that is by the mean over them. With others, means may tell the seeds apart and not the
     methods: the best is then who is behind nobody over the seeds that both have, and the others follow by how far
     they are behind it. Where there is no such entry, the order is that of the means.
     """
-    found = [(entry, by_seed(entry, experiment)) for entry in experiment.entries]
+    found = [(entry, by_seed(entry, experiment)) for entry in experiment.entries if not entry.collapsed]
     whole = [
         (entry, values, sum(values.values()) / len(values))
         for entry, values in found
@@ -146,12 +146,13 @@ def against_one(experiment: Experiment, against: str | None = None) -> Iterator[
 def verdict(experiment: Experiment) -> str:
     """A few sentences: the best, or all that are level, the gap to the next, and what the seeds say of it."""
     order, metric, better = ranked(experiment), experiment.history.metric, experiment.history.higher_is_better
+    gone = _collapsed(experiment, len(order))
     if len(order) < 2:
-        return ""
+        return gone
     best, _, level = order[0]
     gaps = gaps_of(order[0], order, better)
     if not unbeaten(gaps.values()):
-        return _undecided(order, gaps, metric, better)
+        return _undecided(order, gaps, metric, better) + gone
     top = [order[0], *(row for row in order[1:] if (gap := gaps[row[0].label]) is not None and gap.mean == 0)]
     rest = [row for row in order[1:] if (gap := gaps[row[0].label]) is not None and gap.mean > 0]
     same_seeds = _same_seeds(order)
@@ -170,7 +171,19 @@ def verdict(experiment: Experiment) -> str:
         said += _supported(top, rest, better, every=None not in gaps.values())
     if not same_seeds:
         said += _other_seeds(best.label, gaps)
-    return said
+    return said + gone
+
+
+def _collapsed(experiment: Experiment, left: int) -> str:
+    """Who collapsed and stands in no order: figures of theirs are from before that."""
+    gone = [entry for entry in experiment.entries if entry.collapsed]
+    if not gone or len(experiment.entries) < 2:
+        return ""
+    counts = [f"{entry.label} in {len(entry.collapsed)} of {len(entry.runs)} seeds" for entry in gone]
+    if len(gone) == len(experiment.entries):
+        return f"Every method collapsed: {_and(counts)}."
+    said = f"{_and(counts)} collapsed, and {'is' if len(gone) == 1 else 'are'} not ranked."
+    return f" {said}" if left > 1 else said
 
 
 def _supported(top: Sequence[Row], rest: Sequence[Row], better: bool, every: bool) -> str:
