@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import descant as dc
+from descant.aggregators import Mean
 from descant.engine.view import View
 from descant.errors import SettingError
 from descant.methods import FedAvg, Method
@@ -208,6 +209,42 @@ def test_an_aggregator_that_a_server_does_not_call_is_refused() -> None:
     )
     with pytest.raises(SettingError, match=said):
         dc.simulate(task, DATA, OwnMean(), rounds=1, mode="vmap", aggregator="coordinate-median")
+
+
+def averaging(given: Any) -> Mean:
+    """An aggregator of a user's own that returns what `given` makes of the messages."""
+    own: Mean = type("Own", (Mean,), {"__call__": lambda self, leaves, weights=None, record=None: given(leaves)})()
+    return own
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            lambda leaves: {n: x.mean(1) for n, x in leaves.items()},
+            r"a tensor of shape \(3,\) for 'delta': it must",
+        ),
+        (
+            dict,
+            r"a tensor of shape \(3, 15\) for 'delta': it must return a tensor of shape \(15,\), as each of the 3",
+        ),
+        (
+            lambda leaves: {},
+            r"one dict \(empty\): it must return a dict of what it made of every leaf .*, 'delta' too",
+        ),
+        (
+            lambda leaves: None,
+            r"nothing \(None\): it must return a dict of what it made of every leaf of the messages",
+        ),
+        (lambda leaves: leaves["delta"].mean(0), r"a tensor of shape \(15,\): it must return a dict"),
+    ],
+    ids=["axis", "rows", "empty", "nothing", "bare"],
+)
+def test_an_aggregator_of_ones_own_that_returns_something_else_is_named(given: Any, said: str) -> None:
+    with pytest.raises(SettingError, match=rf"the hook Own.__call__ returned {said}"):
+        dc.simulate(
+            dc.Task(torch.nn.Linear(4, 3)), DATA, Mine(), rounds=1, mode="vmap", aggregator=averaging(given)
+        )
 
 
 SOURCE = """

@@ -106,6 +106,30 @@ def test_the_new_method_is_compared_with_local_training(tmp_path: Path) -> None:
     assert re.search(r"mean-regularized +accuracy 0\.9\d\d, 520 kB up", said)
 
 
+@pytest.mark.slow
+def test_the_new_parts_hold_against_their_attack_in_a_quarter_of_the_bytes(tmp_path: Path) -> None:
+    said = python("new_parts.py", cwd=tmp_path)
+    accuracy = {
+        name: float(figure) for name, figure in re.findall(r"^(\S+) +accuracy (0\.\d+)", said, re.MULTILINE)
+    }
+    assert accuracy["__main__:Closest"] > accuracy["mean"] + 0.05
+    # 20 clients send 650 numbers of a byte, the largest of these and their number of examples, 20 times
+    assert said.count(f"{20 * 20 * (650 + 4 + 4):,} B up") == 2
+
+
+def test_the_new_parts_do_what_their_first_lines_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from new_parts import Bytes, Closest
+
+    leaves = {"x": torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.2, 1.0], [9.0, 9.0]])}
+    assert Closest(keep=0.5)(leaves)["x"].tolist() == pytest.approx([1.1, 1.0])
+    update = torch.tensor([[0.5, -2.0, 0.0], [0.0, 0.0, 0.0]])
+    _, payloads = Bytes().pack(None, {}, update)
+    assert [len(payload) for payload in payloads] == [7, 7]
+    _, again = Bytes().unpack(None, {}, payloads, torch.zeros_like(update))
+    assert torch.allclose(again, update, atol=2.0 / 254)
+
+
 def test_the_new_method_trains_and_shares_its_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     from new_method import MeanRegularized

@@ -65,6 +65,22 @@ def check_combined(method: Method, aggregator: Aggregator) -> None:
         )
 
 
+def combined_of(aggregator: Aggregator, given: Any, leaves: Mapping[str, Tensor]) -> Tree:
+    """What a user's own aggregator made of the leaves [S, ...]: the same ones without the first axis."""
+    if not of_descant(cls := type(aggregator)):
+        hook = f"{cls.__name__}.{'__call__' if cls.combine is Aggregator.combine else 'combine'}"
+        if not isinstance(given, Mapping) or (missing := leaves.keys() - given.keys()):
+            named = f", '{min(missing)}' too" if isinstance(given, Mapping) else ""
+            raise refusal(hook, given, f"a dict of what it made of every leaf of the messages{named}")
+        for name, leaf in leaves.items():
+            made = given[name]
+            if not isinstance(made, Tensor) or made.shape != leaf.shape[1:]:
+                shape = f"of shape {tuple(leaf.shape[1:])}, as each of the {len(leaf)} messages has"
+                raise refusal(hook, made, f"a tensor {shape}", f" for '{name}'")
+    combined: Tree = given
+    return combined
+
+
 def check_references(method: Method, down: Mapping[str, Any]) -> None:
     """Refuse a method whose messages are said to move away from what its broadcast does not have."""
     for name, sent in method.sends.items():

@@ -20,6 +20,7 @@ from descant.engine.returned import (
     broadcast_of,
     check_combined,
     check_references,
+    combined_of,
     first_state,
     models_of,
     server_state,
@@ -239,7 +240,7 @@ class Server:
             if any(len(leaf) != len(mail.clients) for leaf in leaves.values()):
                 ballot = _of_everyone(ballot)
             memory, combined = self.plan.aggregator.combine(received.ctx, memory, ballot)
-            return combined
+            return combined_of(self.plan.aggregator, combined, ballot)
 
         state = server_state(self.method, self.method.server(view, received, aggregate), view)
         if not asked:
