@@ -199,6 +199,8 @@ def main() -> None:
         raise SystemExit(f"{name} has no short trials: its runs are short. There are some of {', '.join(SHORT)}")
     if short and what not in ("trials", "best"):
         raise SystemExit(f"--short goes with trials and best: leave it out of {what}")
+    if partial and what in ("trials", "parts"):
+        raise SystemExit(f"--partial goes with what chooses from trials: leave it out of {what}")
     if what == "trials":
         made = all_trials(name, given, short)
     elif what == "parts":

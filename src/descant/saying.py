@@ -96,7 +96,8 @@ def _check_spelt(cls: type, trains: tuple[str, ...]) -> None:
     """Refuse a model that is nearly called like one of those that every method may train."""
     for model in trains:
         near = [] if model in _MODELS else get_close_matches(model.lower(), _MODELS, n=1, cutoff=0.8)
-        if near:
+        # personal_1 beside personal_2 says more than the word, and so does what stands beside the word itself.
+        if near and near[0] not in trains and (model.lower() == near[0] or near[0] not in model.lower()):
             raise SettingError(
                 f"class {cls.__name__} has trains = {shown(trains)}: is '{model}' meant to be '{near[0]}'?"
             )

@@ -14,7 +14,7 @@ import torch
 import descant as dc
 from descant.errors import MixingWarning
 from descant.kinds import CATALOG
-from descant.methods import FedAvg, Method
+from descant.methods import Ditto, FedAvg, Method
 
 DATA = dc.FederatedData.from_arrays([(torch.randn(8 + 4 * k, 4), torch.arange(8 + 4 * k) % 3) for k in range(4)])
 
@@ -134,6 +134,35 @@ def test_the_call_on_one_client_leaves_no_trace() -> None:
     assert plain.history.rounds[0]["gradients"] == looked_at.history.rounds[0]["gradients"]
 
 
+class Writing(Mine):
+    """It writes into what is the server's where a client is alone."""
+
+    def client(self, down: Any, state: Any, local: Any) -> Any:
+        w = down["w"].contiguous()
+        w *= 0.9
+        return super().client({**down, "w": w}, state, local)
+
+    def client_start(self, local: Any) -> Any:
+        v = local.start.contiguous()
+        v += 1
+        return {"v": v}
+
+
+def test_what_a_hook_writes_into_for_one_client_is_its_own() -> None:
+    """Neither the look at one client nor a chunk of one changes the server's model, or where all start from."""
+    looked_at, alone = (run(Writing(lr=0.1, steps=3), chunk=chunk) for chunk in (None, 1))
+    with mock.patch("descant.engine.byitself.ByItself.look", lambda *_: None):
+        plain = run(Writing(lr=0.1, steps=3))
+    last = plain.shared(round="last").weight
+    assert torch.equal(looked_at.shared(round="last").weight, last)
+    assert torch.allclose(alone.shared(round="last").weight, last, rtol=1e-5, atol=1e-6)
+
+
+def test_a_solver_of_ones_own_is_looked_at_too() -> None:
+    with pytest.warns(MixingWarning, match=r"the hook Ditto.client makes something else of a client"):
+        run(Ditto(solver=OneNorm(lr=0.1, steps=3)))
+
+
 def test_a_client_that_works_alone_has_nothing_to_be_held_against() -> None:
     with silence():
         run(OneNorm(lr=0.1, steps=3), chunk=1)
@@ -145,5 +174,5 @@ def test_no_method_of_descant_would_be_told(name: str) -> None:
     """As if it were a user's own."""
     if name == "mocha":
         pytest.skip("it wants features")
-    with silence(), mock.patch("descant.engine.byitself.of_descant", lambda cls: False):
+    with silence(), mock.patch("descant.engine.byitself.has_users", lambda method: True):
         run(CATALOG["methods"][name]())

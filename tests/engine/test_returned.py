@@ -13,7 +13,7 @@ import descant as dc
 from descant.aggregators import Mean
 from descant.engine.view import View
 from descant.errors import SettingError
-from descant.methods import FedAvg, Method
+from descant.methods import Ditto, FedAvg, Method
 
 DATA = dc.FederatedData.from_arrays([(torch.randn(10, 4), torch.arange(10) % 3)] * 3)
 
@@ -74,6 +74,17 @@ class Alone(Unsent):
 class OwnMean(Mine):
     def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
         return {"w": server["w"] + messages["delta"].mean(0)}
+
+
+class Writes(Misspelt):
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        server["momm"] = server["w"]
+        return {**server, **FedAvg.server(self, server, messages, aggregate)}
+
+
+class InSomeRounds(Mine):
+    def server(self, server: Any, messages: Any, aggregate: Any) -> Any:
+        return dict(server) if server.ctx.round % 2 else super().server(server, messages, aggregate)
 
 
 class OneModel(Mine):
@@ -189,6 +200,8 @@ def test_a_server_that_returns_a_leaf_more_is_refused() -> None:
     )
     with pytest.raises(SettingError, match=said):
         dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, Misspelt(), rounds=1, mode="vmap")
+    with pytest.raises(SettingError, match=r"Writes.server was given the state \['mom', 'w'\] and returned"):
+        dc.simulate(dc.Task(torch.nn.Linear(4, 3)), DATA, Writes(), rounds=1, mode="vmap")
 
 
 def test_a_client_that_forgets_to_send_is_refused_unless_its_class_says_so() -> None:
@@ -209,6 +222,9 @@ def test_an_aggregator_that_a_server_does_not_call_is_refused() -> None:
     )
     with pytest.raises(SettingError, match=said):
         dc.simulate(task, DATA, OwnMean(), rounds=1, mode="vmap", aggregator="coordinate-median")
+    with pytest.raises(SettingError, match=said):
+        dc.simulate(task, DATA, Ditto(solver=OwnMean()), rounds=1, mode="vmap", aggregator="coordinate-median")
+    dc.simulate(task, DATA, InSomeRounds(), rounds=2, mode="vmap", aggregator="coordinate-median")
 
 
 def averaging(given: Any) -> Mean:

@@ -42,9 +42,14 @@ def test_running_statistics_of_a_model_that_is_not_named_would_be_lost() -> None
 
 @pytest.mark.parametrize("model", ["personnal", "Personal", "shard"])
 def test_a_misspelt_model_of_trains_is_told_which_one_it_may_be(model: str) -> None:
-    near = "shared" if model == "shard" else "personal"
+    near, other = ("shared", "personal") if model == "shard" else ("personal", "shared")
     with pytest.raises(SettingError, match=rf"has trains = .*: is '{model}' meant to be '{near}'\?"):
-        run_in("shared", trains=("shared", model))
+        run_in("shared", trains=(other, model))
+
+
+def test_several_models_of_a_kind_may_be_numbered() -> None:
+    run_in("personal_1", trains=("shared", "personal_1", "personal_2"))
+    run_in("shared", trains=("shared", "shared_2"))
 
 
 def test_models_that_a_method_names_and_those_of_every_method_are_trained() -> None:

@@ -12,6 +12,9 @@ import pytest
 import torch
 
 import descant as dc
+from descant.aggregators import Mean
+from descant.callbacks import Callback
+from descant.engine.unchanged import Unchanged
 from descant.errors import SettingError
 from descant.methods import Ditto, FedAvg, Method
 
@@ -85,6 +88,29 @@ def test_a_generator_of_the_file_is_named(draw: Any, name: str) -> None:
     )
     with pytest.raises(SettingError, match=said):
         run(doing("server", lambda *_: draw()))
+
+
+def test_what_others_draw_between_hooks_is_nobodys_fault() -> None:
+    class Drawing(Callback):
+        def on_round(self, state: Any) -> None:
+            OURS.normal()
+
+    run(Mine(), callbacks=[Drawing()])
+
+
+def test_an_aggregator_that_writes_into_the_messages_is_named_and_not_the_method() -> None:
+    def clamp(self: Any, leaves: Any, weights: Any = None, record: Any = None) -> Any:
+        return {name: leaf.clamp_(-1, 1).mean(0) for name, leaf in leaves.items()}
+
+    own = type("Own", (Mean,), {"__call__": clamp})()
+    for method in (Mine(), FedAvg()):
+        with pytest.raises(SettingError, match=r"the hook Own.__call__ writes into 'delta', which it is handed"):
+            run(method, aggregator=own)
+
+
+def test_a_long_list_costs_little() -> None:
+    method = Mine(losses=[0.0] * 10**6)
+    assert len(repr(Unchanged(method).held())) < 100_000
 
 
 def test_a_part_of_a_method_never_changes_either() -> None:

@@ -52,6 +52,10 @@ def test_hush_and_ditto_are_attacked_under_the_same_aggregators() -> None:
         (("trials", "mnist-20", "Local", "Nope"), "no method has Nope in its label. There are: Local; one model"),
         (("trials", "mnist-20", "--short"), "mnist-20 has no short trials: its runs are short. There are some of"),
         (("narrow", "mnist-20", "."), "mnist-20 has no short trials"),
+        (
+            ("trials", "mnist-20", "--partial"),
+            "--partial goes with what chooses from trials: leave it out of trials",
+        ),
         (("attacks", "cifar", ".", "--short"), "--short goes with trials and best: leave it out of attacks"),
         (("parts", "mnist-20", "fast"), "'fast' is no rate: give a positive number"),
         (("parts", "mnist-20", "0"), "'0' is no rate"),

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from descant.engine.unchanged import has_users
 from descant.errors import MixingWarning
-from descant.fields import of_descant
 from descant.methods import Method
 
 Alone = Callable[[Tensor], tuple[Any, Iterable[Any]]]  # what a hook makes of a client [1], and of what
@@ -28,7 +28,7 @@ class ByItself:
 
     def __init__(self, method: Method) -> None:
         self.method = method
-        self.left = set() if of_descant(type(method)) else {"client_start", "client", "personal"}
+        self.left = {"client_start", "client", "personal"} if has_users(method) else set()
 
     def look(self, hook: str, who: Tensor, among: Any, alone: Alone) -> None:
         """Warn if a hook made something else of the last client of `who` [K] than it does of it `alone`."""

@@ -42,9 +42,14 @@ class Parcels:
 def seen_by(who: Tensor, down: Broadcast) -> Tree:
     """A broadcast as the clients `who` [K] see it: every leaf [K, ...]."""
     return {
-        name: leaf.rows[who] if isinstance(leaf, PerClient) else spread(leaf, len(who))
+        name: leaf.rows[who] if isinstance(leaf, PerClient) else _their_own(spread(leaf, len(who)))
         for name, leaf in down.items()
     }
+
+
+def _their_own(rows: Tensor) -> Tensor:
+    """Rows [K, ...] apart from the server's leaf: those of one client would lie in its memory."""
+    return rows.clone() if len(rows) == 1 and rows.is_floating_point() else rows
 
 
 def through(codec: Codec, ctx: Context, down: Broadcast) -> dict[str, Tensor | PerClient]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 from collections.abc import Collection, Mapping
+from types import FunctionType
 from typing import Any
 
 from torch import Tensor
 
 from descant.aggregators import Aggregator, Mean
+from descant.engine.unchanged import parts
 from descant.errors import SettingError
 from descant.fields import of_descant
 from descant.hooks import refusal
@@ -36,7 +40,8 @@ def message_and_state(method: Method, given: Any, state: Tree, clients: int) -> 
     if not message and _expects(method):
         raise SettingError(
             f"the hook {_named(method, 'client')} sent nothing, and {_named(method, 'server')} is called only with "
-            "messages: let it return what to send, or write mute: ClassVar[bool] = True if clients never send"
+            "messages: let it return what to send. If clients never send, write mute: ClassVar[bool] = True in the "
+            "class; if they do not in some rounds, say so by the hook silent"
         )
     return message, new
 
@@ -48,27 +53,52 @@ def _expects(method: Method) -> bool:
     return not (mute or of_descant(cls) or cls.server is Method.server)
 
 
-def server_state(method: Method, given: Any, before: Tree) -> Tree:
-    """The state that `server` returned, which had the leaves of the one `before`."""
-    state = state_of(method, "server", given, tuple(before))
+def server_state(method: Method, given: Any, before: Collection[str]) -> Tree:
+    """The state that `server` returned, which had these leaves `before`."""
+    state = state_of(method, "server", given, before)
     _check_same(method, "server", before, state)
     return state
 
 
 def check_combined(method: Method, aggregator: Aggregator) -> None:
-    """Refuse an aggregator that a user's own server never calls: tables would name it, and it changes nothing."""
-    if type(aggregator) is not Mean and not of_descant(type(method)):
+    """Refuse an aggregator that a user's own server cannot call: tables would name it, and it changes nothing.
+
+    One that calls it in some rounds alone has a use for it.
+    """
+    if type(aggregator) is Mean:
+        return
+    for part in (each for each in parts(method) if isinstance(each, Method)):
+        if of_descant(cls := type(part)) or _reads_aggregate(cls):
+            continue
         raise SettingError(
-            f"the hook {_named(method, 'server')} does not call `aggregate`, so that aggregator = "
+            f"the hook {cls.__name__}.server does not call `aggregate`, so that aggregator = "
             f"{aggregator.name!r} would change nothing: combine the messages by aggregate({{'x': messages['x']}}), "
             "or leave the aggregator out"
         )
 
 
+def _reads_aggregate(cls: type) -> bool:
+    """Whether the function `server` of a class does anything with `aggregate`."""
+    server = inspect.unwrap(vars(cls).get("server", Method.server))
+    if not isinstance(server, FunctionType) or server is Method.server:
+        return True  # it is inherited, or no function of Python's
+    if server.__code__.co_argcount < 4 or server.__code__.co_flags & inspect.CO_VARARGS:
+        return True
+    name = server.__code__.co_varnames[3]
+    read = (step.argval for step in dis.get_instructions(server) if step.opname.startswith(("LOAD", "MAKE_CELL")))
+    return any(name == each or (isinstance(each, tuple) and name in each) for each in read)
+
+
+def called(aggregator: Aggregator) -> str:
+    """The hook by which an aggregator combines."""
+    cls = type(aggregator)
+    return f"{cls.__name__}.{'__call__' if cls.combine is Aggregator.combine else 'combine'}"
+
+
 def combined_of(aggregator: Aggregator, given: Any, leaves: Mapping[str, Tensor]) -> Tree:
     """What a user's own aggregator made of the leaves [S, ...]: the same ones without the first axis."""
-    if not of_descant(cls := type(aggregator)):
-        hook = f"{cls.__name__}.{'__call__' if cls.combine is Aggregator.combine else 'combine'}"
+    if not of_descant(type(aggregator)):
+        hook = called(aggregator)
         if not isinstance(given, Mapping) or (missing := leaves.keys() - given.keys()):
             named = f", '{min(missing)}' too" if isinstance(given, Mapping) else ""
             raise refusal(hook, given, f"a dict of what it made of every leaf of the messages{named}")
@@ -156,7 +186,7 @@ def _check_leaves(method: Method, hook: str, tree: Mapping[Any, Any], place: str
             raise refusal(_named(method, hook), leaf, f"a row a client, {clients} here", f" for '{name}'{place}")
 
 
-def _check_same(method: Method, hook: str, state: Tree, new: Tree) -> None:
+def _check_same(method: Method, hook: str, state: Collection[str], new: Collection[str]) -> None:
     if set(state) != set(new):
         given = f"the hook {_named(method, hook)} was given the state {sorted(state)} and returned {sorted(new)}"
         first = "server_start" if hook == "server" else "client_start"

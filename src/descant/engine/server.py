@@ -18,6 +18,7 @@ from descant.engine.plan import Plan
 from descant.engine.records import CollapseError
 from descant.engine.returned import (
     broadcast_of,
+    called,
     check_combined,
     check_references,
     combined_of,
@@ -26,8 +27,10 @@ from descant.engine.returned import (
     server_state,
 )
 from descant.engine.statistics import STATISTICS, shares_statistics
+from descant.engine.unchanged import refuse_written, versions_of
 from descant.engine.watching import Watch
 from descant.execution import Execution
+from descant.fields import of_descant
 from descant.mail import LAST, Mail, all_finite, not_finite
 from descant.methods import Method, PerClient, ServerView
 from descant.mirrors import host, sent
@@ -239,10 +242,14 @@ class Server:
             ballot = replace(received, leaves=dict(leaves), weights=weights, references=references)
             if any(len(leaf) != len(mail.clients) for leaf in leaves.values()):
                 ballot = _of_everyone(ballot)
-            memory, combined = self.plan.aggregator.combine(received.ctx, memory, ballot)
-            return combined_of(self.plan.aggregator, combined, ballot)
+            aggregator = self.plan.aggregator
+            versions = [] if of_descant(type(aggregator)) else versions_of([ballot])
+            memory, combined = aggregator.combine(received.ctx, memory, ballot)
+            refuse_written(called(aggregator), versions)
+            return combined_of(aggregator, combined, ballot)
 
-        state = server_state(self.method, self.method.server(view, received, aggregate), view)
+        leaves_before = tuple(view)
+        state = server_state(self.method, self.method.server(view, received, aggregate), leaves_before)
         if not asked:
             check_combined(self.method, self.plan.aggregator)
         if waiting:  # the method combined no leaves of the senders, or did so by itself

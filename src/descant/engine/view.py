@@ -209,7 +209,8 @@ class View:
     def start(self) -> Tensor:
         x0 = self.ctx.x0
         if not self.setting.own_start:
-            return x0.expand(len(self.clients), -1)
+            rows = x0.expand(len(self.clients), -1)
+            return rows.clone() if len(rows) == 1 else rows  # which would lie in the memory of x0
         seeds = [seed_of(self.seed, "start", k) for k in host(self.clients).tolist()]
         return torch.stack([self.setting.execution.task.random_start(seed) for seed in seeds]).to(x0.device)
 

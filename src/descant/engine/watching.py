@@ -50,7 +50,7 @@ class Watch:
     def __call__(self, hook: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What `call` returns, which is the hook or calls it."""
         named = f"{type(self.method).__name__}.{hook}"
-        versions = self._unchanged.versions(hook, args)
+        versions, held = self._unchanged.versions(hook, args), self._unchanged.held()
         try:
             given = call(*args, **kwargs) if hook in self._known else self._first(hook, call, *args, **kwargs)
         except FrozenInstanceError as error:
@@ -58,7 +58,7 @@ class Watch:
                 raise
             raise SettingError(said) from error
         refuse_written(named, versions)
-        self._unchanged.check(named)
+        self._unchanged.check(named, held)
         return given
 
     def _first(self, hook: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

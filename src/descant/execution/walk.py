@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map
 
 from descant.execution.base import Execution
 from descant.execution.batches import Schedule
@@ -42,7 +42,7 @@ def walk(step: Step, execution: Execution, begin: int, end: int, start: Start, s
     """The steps from `begin` to `end`, on the minibatches of the schedules: cheap ones several in one program."""
     x, statistics, met, left, rows = (_dense(part) for part in start[:5])
     if not of_descant(type(owner_of(of_method(step)))):  # it may write in place, and not into what its hook holds
-        x, rows = tree_map_only(Tensor, torch.clone, (x, rows))
+        x, rows = tree_map(_apart_from, (x, rows), (start.x, start.rows))
     there, taken = left.clamp(max=end).to(met.device, non_blocking=True), torch.zeros_like(met, dtype=torch.int64)
     examples = min(schedules[0].batch, schedules[0].rows.part.largest)
     # Narrower programs, for those who are still at work, have fewer steps to win back their making.
@@ -69,6 +69,11 @@ def _dense(tree: Any) -> Any:
         return tuple(_dense(leaf) for leaf in tree)
     # A tensor without numbers is contiguous whatever its strides.
     return tree.contiguous() if tree.numel() else torch.empty(tree.shape, dtype=tree.dtype, device=tree.device)
+
+
+def _apart_from(dense: Tensor, given: Tensor) -> Tensor:
+    """The tensor, in memory of its own."""
+    return dense.clone() if dense.data_ptr() == given.data_ptr() else dense
 
 
 def planned(left: Tensor, begin: int, end: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from descant.experiment.run import Run
 from descant.experiment.table import grouped
@@ -18,7 +17,7 @@ def unlike(runs: Mapping[str, Sequence[Run]]) -> list[str]:
         said += _numbers(f"Not the same {what}", {label: config[what] for label, config in configs.items()})
     sizes = {label: config.get("task", {}).get("parameters", 0) for label, config in configs.items()}
     said += _numbers("Not the same number of parameters", sizes)
-    malicious = {label: _malicious(config) for label, config in configs.items()}
+    malicious = {label: _attackers(run) for label, run in first.items()}
     said += _numbers("Not the same number of attackers", malicious)
     if len(set(configs[label]["rounds"] for label in configs)) == 1:  # else that says it
         said += _numbers(
@@ -30,12 +29,16 @@ def unlike(runs: Mapping[str, Sequence[Run]]) -> list[str]:
 
 def _numbers(what: str, values: Mapping[str, float]) -> list[str]:
     """A sentence where labels have other numbers."""
-    return [f"{what}: {grouped(values, '{:g}'.format)}."] if len(set(values.values())) > 1 else []
+    return [f"{what}: {grouped(values, _shown)}."] if len(set(values.values())) > 1 else []
 
 
-def _malicious(config: Mapping[str, Any]) -> float:
-    malicious = config.get("malicious") or 0
-    return float(len(malicious)) if isinstance(malicious, list | tuple) else float(malicious)
+def _attackers(run: Run) -> int:
+    federation = run.history.federation
+    return 0 if federation is None or federation.malicious is None else int(federation.malicious.sum())
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:g}"
 
 
 def _evaluated(run: Run) -> int:
