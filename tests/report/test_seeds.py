@@ -120,7 +120,7 @@ def test_who_collapsed_is_not_ranked_and_named(folder: Path) -> None:
     [again] = gather([run for entry in experiment.entries for run in entry.runs])
     said = verdict(again)
     assert said.startswith(f"{second.label} has the highest test accuracy")
-    assert said.endswith(f" {best.label} in 1 of 2 seeds collapsed, and is not ranked.")
+    assert said.endswith(f" {best.label} collapsed in 1 of 2 seeds, and is not ranked.")
     assert best.label not in [entry.label for entry, *_ in ranked(again)]
     for run in (run for entry in experiment.entries for run in entry.runs):
         run.history.collapse = Collapse(round=1, why="a number was not finite")
@@ -128,7 +128,7 @@ def test_who_collapsed_is_not_ranked_and_named(folder: Path) -> None:
     assert verdict(none).startswith("Every method collapsed: ") and ranked(none) == []
     second.runs[0].history.collapse = second.runs[1].history.collapse = None
     [one] = gather([*best.runs, *second.runs])
-    assert verdict(one) == f"{best.label} in 2 of 2 seeds collapsed, and is not ranked."
+    assert verdict(one) == f"{best.label} collapsed in 2 of 2 seeds, and is not ranked."
 
 
 def test_rounds_that_were_not_evaluated_equally_often_are_said(folder: Path) -> None:

@@ -182,7 +182,8 @@ def _collapsed(experiment: Experiment, left: int) -> str:
     counts = [f"{entry.label} in {len(entry.collapsed)} of {len(entry.runs)} seeds" for entry in gone]
     if len(gone) == len(experiment.entries):
         return f"Every method collapsed: {_and(counts)}."
-    said = f"{_and(counts)} collapsed, and {'is' if len(gone) == 1 else 'are'} not ranked."
+    counts[0] = counts[0].replace(f"{gone[0].label} in", f"{gone[0].label} collapsed in", 1)
+    said = f"{_and(counts)}, and {'is' if len(gone) == 1 else 'they are'} not ranked."
     return f" {said}" if left > 1 else said
 
 
