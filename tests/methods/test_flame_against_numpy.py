@@ -199,7 +199,7 @@ def test_lp_proj_2_by_admm_with_any_projection(data: FederatedData, linear: Task
     settings: Settings = {"lam": 1.3, "rho": 0.2, "lr": 0.1, "steps": 4}
     P = projection.build(SEED, 6, linear.start()[None], linear.layout)
     A = P.lift(torch.eye(P.dim, dtype=torch.float64)).numpy()
-    done = run(linear, data, LpProjADMM(batch=None, dim=6, projection=projection, **settings), 3)
+    done = run(linear, data, LpProjADMM(batch=None, dim=P.dim, projection=projection, **settings), 3)
     check(done, oracle(data, linear, 3).flame(np.zeros(P.dim), A, **settings))
 
 

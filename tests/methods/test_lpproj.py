@@ -117,7 +117,7 @@ def test_lp_proj_with_any_projection_is_the_loop_over_clients(
     P = projection.build(SEED, 6, like, linear.layout)
     A = P.lift(torch.eye(P.dim, dtype=torch.float64)).numpy()
     w, x = Oracle(slope, linear.start().numpy(), 3).run(A, p, np.zeros(P.dim), eta=lambda t: 0.2, **settings)
-    method = LpProj(p=p, dim=6, projection=projection, eta=0.2, batch=None, **settings)
+    method = LpProj(p=p, dim=P.dim, projection=projection, eta=0.2, batch=None, **settings)
     done = run(linear, data, method, cohort=3)
     assert far(reference(done), w) <= 1e-10 and far(personal(done), x) <= 1e-10
     assert far(w, np.zeros(P.dim)) > 1e-2
